@@ -1,0 +1,80 @@
+# Environments are built by uv from uv.lock and kept outside the checkout, keyed by the lock's hash;
+# .venv is a thin layer over one of them that adds this checkout's packages.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3.11
+CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/grpo-operator
+UV_VERSION := 0.13.9
+LOCK_HASH := $(shell cat uv.lock .python-version | sha256sum | cut -c1-16)
+ENV_DIR := $(CACHE)/envs/trainer-$(LOCK_HASH)
+UV := $(CACHE)/uv-$(UV_VERSION)/bin/uv
+PY := .venv/bin/python
+READY := .venv/.ready-$(LOCK_HASH)
+
+MANIFEST ?= examples/quickstart.yaml
+RUN_ARGS ?=
+
+export UV_CACHE_DIR := $(CACHE)/uv-cache
+export UV_COMPILE_BYTECODE := 1
+export UV_PYTHON_DOWNLOADS := never
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+
+.PHONY: setup
+setup: $(READY) ## build the environment
+
+.PHONY: run
+run: $(READY) ## train the example on this machine (MANIFEST=..., RUN_ARGS=...)
+	.venv/bin/grpo run $(MANIFEST) $(RUN_ARGS)
+
+.PHONY: test
+test: lint $(READY) ## linters, then every test but the end-to-end ones
+	$(PY) hack/cluster/cluster.py build
+	$(PY) -m pytest tests
+
+.PHONY: test-unit
+test-unit: $(READY) ## pure tests, under a minute
+	$(PY) -m pytest tests/unit
+
+.PHONY: test-kube
+test-kube: $(READY) ## tests against a real API server
+	$(PY) hack/cluster/cluster.py build
+	$(PY) -m pytest tests/kube
+
+.PHONY: lint
+lint: $(READY) ## ruff, mypy, import contracts
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -c "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
+
+.PHONY: cluster
+cluster: $(READY) ## start a test cluster and print its kubeconfig
+	$(PY) hack/cluster/cluster.py build
+	$(PY) hack/cluster/cluster.py up
+
+.PHONY: cluster-down
+cluster-down: $(READY) ## stop the test cluster
+	$(PY) hack/cluster/cluster.py down
+
+$(UV):
+	$(PYTHON) -m venv $(CACHE)/uv-$(UV_VERSION)
+	$(CACHE)/uv-$(UV_VERSION)/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+$(ENV_DIR)/.complete: | $(UV)
+	@echo "building the environment $(ENV_DIR) (once, about 6 GB)"
+	UV_PROJECT_ENVIRONMENT=$(ENV_DIR) $(UV) sync --quiet --frozen --no-install-project \
+	    --python $(PYTHON) --extra trainer --extra operator --group dev --group oracle
+	touch $@
+
+$(READY): $(ENV_DIR)/.complete pyproject.toml
+	rm -rf .venv
+	$(ENV_DIR)/bin/python -m venv --without-pip .venv
+	echo $(ENV_DIR)/lib/python3.11/site-packages > .venv/lib/python3.11/site-packages/_locked.pth
+	$(UV) pip install --quiet --python $(PY) --no-deps --editable .
+	touch $@

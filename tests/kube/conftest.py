@@ -1,0 +1,60 @@
+"""A test cluster for the whole session, and for each test a namespace of its own in it."""
+
+import uuid
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import Any
+
+import pytest
+from kubernetes.aio import client, config
+
+from kube.harness import Cluster, create_nodes, running_cluster, until
+
+_CLUSTER = pytest.StashKey[Cluster]()
+
+
+@pytest.fixture(scope="session")
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Cluster]:
+    """Kubernetes and KubeRay with four fake nodes of eight accelerators, from its first use on."""
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        pytestconfig.stash[_CLUSTER] = cluster
+        yield cluster
+        del pytestconfig.stash[_CLUSTER]
+
+
+@pytest.fixture
+async def api(cluster: Cluster) -> AsyncIterator[client.ApiClient]:
+    """A client with all rights."""
+    async with await config.new_client_from_config(str(cluster.kubeconfig)) as api:
+        yield api
+
+
+@pytest.fixture
+async def namespace(api: client.ApiClient) -> AsyncIterator[str]:
+    """The name of a new namespace in which pods can be created."""
+    core = client.CoreV1Api(api)
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    await core.create_namespace({"metadata": {"name": name}})
+    await until(lambda accounts: len(accounts) == 1, core.list_namespaced_service_account, name)
+    yield name
+    await core.delete_namespace(name)
+
+
+@pytest.fixture
+async def node(api: client.ApiClient) -> AsyncIterator[str]:
+    """The name of a node for this test alone; its label `pool` has that name as its value."""
+    name = f"node-{uuid.uuid4().hex[:8]}"
+    await create_nodes(api, [name], pool=name)
+    yield name
+    await client.CoreV1Api(api).delete_node(name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Shows what the cluster's components said last beside a failure."""
+    report = yield
+    cluster = item.config.stash.get(_CLUSTER, None)
+    if report.failed and cluster is not None:
+        report.sections.append(("Cluster logs", cluster.log_tails()))
+    return report

@@ -1,0 +1,253 @@
+"""Training over real ColossalAI processes on CPU.
+
+Aspects: every layout (data, tensor, pipeline parallel, ZeRO) and every micro-batch size follows the
+same path as one plain process; the reference policy takes part; exported weights load into
+transformers; a saved and restored run goes on exactly.
+"""
+
+import json
+import os
+import pickle
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from grpo_trainer.algorithm.batching import build_step
+from grpo_trainer.consumer.layout import Layout
+from grpo_trainer.consumer.policy import PolicyOptions
+from grpo_trainer.spec import Dtype, GRPOJob, resolve_algorithm
+from support.jobs import LayoutJob
+from support.models import random_group, save_random_model
+
+WORKER = Path(__file__).with_name("layout_worker.py")
+STEPS = 3
+DEFAULTS = resolve_algorithm(GRPOJob().spec)
+LAYOUTS = {
+    "data parallel": Layout(2),
+    "ZeRO 1": Layout(2, zero_stage=1),
+    "ZeRO 2": Layout(2, zero_stage=2),
+    "tensor parallel": Layout(2, tensor_parallel=2),
+    "pipeline parallel": Layout(2, pipeline_parallel=2),
+}
+
+
+BF16_LAYOUTS = {
+    "data parallel": Layout(2),
+    "ZeRO 2": Layout(2, zero_stage=2),
+    "tensor parallel and ZeRO 1": Layout(2, tensor_parallel=2, zero_stage=1),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_random_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_random_model(tmp_path_factory.mktemp("reference"), seed=1)
+
+
+def options(model: Path, layout: Layout = Layout(1), **changes) -> PolicyOptions:  # noqa: B008
+    base = PolicyOptions(
+        layout=layout,
+        rank=0,
+        model_path=str(model),
+        reference_path=None,
+        dtype=Dtype.FLOAT32,
+        gradient_checkpointing=False,
+        trust_remote_code=False,
+        algorithm=replace(DEFAULTS, kl_coefficient=0.0, learning_rate=1e-3),
+        temperature=0.8,
+        top_k=None,
+        top_p=1.0,
+        microbatch=4,
+        total_steps=10,
+        seed=0,
+        device="cpu",
+    )
+    return replace(base, **changes)
+
+
+def steps(options: PolicyOptions, first: int = 0, last: int = STEPS) -> tuple:
+    rng = np.random.default_rng(0)
+    built = []
+    for step in range(last):
+        groups = [random_group(rng) for _ in range(6)]
+        batch = build_step(
+            groups,
+            data_parallel=options.layout.data_parallel,
+            microbatch=options.microbatch,
+            algorithm=options.algorithm,
+            pad_token_id=0,
+        )
+        built.append((step, batch))
+    return tuple(built[first:])
+
+
+def run(jobs: list[LayoutJob], world: int) -> None:
+    """Run the jobs in `world` fresh processes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    path = jobs[0].directory / "jobs.pickle"
+    path.write_bytes(pickle.dumps(jobs))
+    tests = str(Path(__file__).parents[1])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": tests}
+    command = [sys.executable, str(WORKER), str(path)]
+    processes = [
+        subprocess.Popen(
+            [*command, str(rank), str(world), str(port)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(world)
+    ]
+    try:
+        outputs = [process.communicate(timeout=150)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, output in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, output[-3000:]
+
+
+def job(tmp: Path, name: str, options: PolicyOptions, **more) -> LayoutJob:
+    directory = tmp / name.replace(" ", "-")
+    directory.mkdir()
+    return LayoutJob(options, more.pop("steps", None) or steps(options), directory, **more)
+
+
+def weights(directory: Path) -> dict[str, torch.Tensor]:
+    merged: dict[str, torch.Tensor] = {}
+    for path in sorted(directory.glob("stage-*.safetensors")):
+        merged |= load_file(path)
+    return merged
+
+
+def results(directory: Path, rank: int = 0) -> list[dict]:
+    return json.loads((directory / f"result-{rank}.json").read_text())
+
+
+def difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
+    assert a.keys() == b.keys()
+    return max(float((a[name].float() - b[name].float()).abs().max()) for name in a)
+
+
+@pytest.fixture(scope="module")
+def plain(model: Path, reference: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One process: the truth that every layout has to meet."""
+    tmp = tmp_path_factory.mktemp("plain")
+    kl = replace(options(model).algorithm, kl_coefficient=0.1)
+    whole = options(model, algorithm=kl, reference_path=str(reference))
+    run(
+        [
+            job(tmp, "whole", whole),
+            job(tmp, "microbatch 1", replace(whole, microbatch=1)),
+            job(tmp, "microbatch 7", replace(whole, microbatch=7)),
+            job(tmp, "checkpointing", replace(whole, gradient_checkpointing=True)),
+            job(tmp, "without reference", options(model)),
+        ],
+        world=1,
+    )
+    return tmp
+
+
+@pytest.fixture(scope="module")
+def split(
+    model: Path, reference: Path, plain: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Two processes in every layout."""
+    tmp = tmp_path_factory.mktemp("split")
+    kl = replace(options(model).algorithm, kl_coefficient=0.1)
+    jobs = [
+        job(tmp, name, options(model, layout, algorithm=kl, reference_path=str(reference)))
+        for name, layout in LAYOUTS.items()
+    ]
+    for name, layout in BF16_LAYOUTS.items():
+        whole = options(model, layout, dtype=Dtype.BFLOAT16)
+        jobs.append(job(tmp, f"bf16 {name}", whole))
+        jobs.append(job(tmp, f"first half {name}", whole, steps=steps(whole, last=1), save=True))
+    run(jobs, world=2)
+    return tmp
+
+
+@pytest.fixture(scope="module")
+def resumed(model: Path, split: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Other processes that go on where the first halves stopped."""
+    tmp = tmp_path_factory.mktemp("resumed")
+    jobs = []
+    for name, layout in BF16_LAYOUTS.items():
+        half = split / f"first-half-{name.replace(' ', '-')}"
+        start = tmp / f"start-{name.replace(' ', '-')}"
+        shutil.copytree(model, start)
+        shutil.copy(half / "stage-0.safetensors", start / "model.safetensors")
+        rest = options(start, layout, dtype=Dtype.BFLOAT16)
+        jobs.append(job(tmp, name, rest, steps=steps(rest, first=1), load=half))
+    run(jobs, world=2)
+    return tmp
+
+
+def test_weights_have_moved(model: Path, plain: Path) -> None:
+    before = AutoModelForCausalLM.from_pretrained(model).state_dict()
+    assert difference(weights(plain / "whole"), before) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["microbatch-1", "microbatch-7", "checkpointing"])
+def test_the_micro_batch_does_not_change_the_path(plain: Path, name: str) -> None:
+    assert difference(weights(plain / name), weights(plain / "whole")) < 1e-5
+
+
+def test_the_reference_policy_changes_the_path(plain: Path) -> None:
+    assert difference(weights(plain / "without-reference"), weights(plain / "whole")) > 1e-4
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_follows_the_path_of_one_process(plain: Path, split: Path, name: str) -> None:
+    directory = split / name.replace(" ", "-")
+    assert difference(weights(directory), weights(plain / "whole")) < 3e-5
+    norms = [step["norm"] for step in results(directory)]
+    assert norms == pytest.approx([s["norm"] for s in results(plain / "whole")], rel=1e-3)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_loss_sums_of_the_reporting_ranks_add_up(plain: Path, split: Path, name: str) -> None:
+    directory = split / name.replace(" ", "-")
+    for step, whole in enumerate(results(plain / "whole")):
+        parts = [results(directory, rank)[step]["sums"] for rank in range(2)]
+        for key, value in whole["sums"].items():
+            total = sum(part[key] for part in parts if part is not None)
+            assert total == pytest.approx(value, rel=1e-3, abs=1e-5), key
+
+
+@pytest.mark.parametrize("name", BF16_LAYOUTS)
+def test_bfloat16_stays_close_to_the_path(plain: Path, split: Path, name: str) -> None:
+    directory = split / f"bf16-{name.replace(' ', '-')}"
+    exported = weights(directory)
+    assert all(tensor.dtype is torch.bfloat16 for tensor in exported.values())
+    assert difference(exported, weights(plain / "without-reference")) < 2e-2
+
+
+@pytest.mark.parametrize("name", BF16_LAYOUTS)
+def test_a_resumed_run_ends_with_the_very_same_weights(
+    split: Path, resumed: Path, name: str
+) -> None:
+    uninterrupted = weights(split / f"bf16-{name.replace(' ', '-')}")
+    assert difference(weights(resumed / name.replace(" ", "-")), uninterrupted) == 0
+
+
+def test_a_state_of_another_layout_is_refused(model: Path, split: Path, tmp_path: Path) -> None:
+    half = split / "first-half-ZeRO-2"
+    with pytest.raises(AssertionError, match="resume with the layout that wrote it"):
+        run([job(tmp_path, "other", options(model, dtype=Dtype.BFLOAT16), load=half)], world=1)

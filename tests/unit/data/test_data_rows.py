@@ -1,0 +1,192 @@
+"""The rules of one row.
+
+Aspects: forms of a prompt, roles, answers and what they become, test cases, what each reward type
+asks for, named columns, that no row's form depends on another's.
+"""
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from grpo_trainer.data.faults import Fault
+from grpo_trainer.data.files import Record
+from grpo_trainer.data.rows import parse_row
+from grpo_trainer.records import Message, Row, TestCases
+from grpo_trainer.spec import RewardType
+from grpo_trainer.spec.training import DatasetSpec
+
+USER = {"role": "user", "content": "1+1?"}
+SYSTEM = {"role": "system", "content": "Be brief."}
+ASSISTANT = {"role": "assistant", "content": "2"}
+TESTS = {"inputs": ["1 1\n", "2 2\n"], "outputs": ["2", "4"]}
+
+
+def parse(
+    columns: dict[str, Any], reward: RewardType = RewardType.BOXED, **names: str
+) -> Row | tuple[Fault, ...]:
+    return parse_row(Record("data.jsonl line 1", columns), DatasetSpec(**names), reward)
+
+
+def row_of(columns: dict[str, Any], reward: RewardType = RewardType.BOXED, **names: str) -> Row:
+    row = parse(columns, reward, **names)
+    assert isinstance(row, Row), row
+    return row
+
+
+def fault_of(columns: dict[str, Any], reward: RewardType = RewardType.BOXED, **names: str) -> str:
+    faults = parse(columns, reward, **names)
+    assert isinstance(faults, tuple), faults
+    assert len(faults) == 1
+    return str(faults[0])
+
+
+@pytest.mark.parametrize(
+    ("messages", "turns"),
+    [
+        ("1+1?", (Message("user", "1+1?"),)),
+        (USER, (Message("user", "1+1?"),)),
+        ([USER], (Message("user", "1+1?"),)),
+        ([SYSTEM, USER], (Message("system", "Be brief."), Message("user", "1+1?"))),
+        (
+            [USER, ASSISTANT, USER],
+            (Message("user", "1+1?"), Message("assistant", "2"), Message("user", "1+1?")),
+        ),
+        ([{**USER, "name": None}], (Message("user", "1+1?"),)),
+    ],
+    ids=["question", "one message", "list", "with system", "dialogue", "further keys"],
+)
+def test_a_prompt_may_be_a_question_a_message_or_a_conversation(messages, turns):
+    assert row_of({"messages": messages, "gt_answer": "2"}).messages == turns
+
+
+@pytest.mark.parametrize(
+    ("messages", "told"),
+    [
+        (None, "found null"),
+        (3, "found 3"),
+        ("", 'content ""'),
+        (" \n", "content"),
+        ([], "found []"),
+        (["1+1?"], 'message "1+1?"'),
+        ([{"role": "user"}], "legal: {role, content}"),
+        ([{"role": "human", "content": "1+1?"}], 'role "human"'),
+        ([{"role": ["user"], "content": "1+1?"}], 'role ["user"]'),
+        ([{"role": "user", "content": ""}], 'content ""'),
+        ([{"role": "user", "content": None}], "content null"),
+        ([{"role": "user", "content": [{"type": "text", "text": "1+1?"}]}], "non-empty text"),
+        ([SYSTEM], "no user message"),
+        ([USER, ASSISTANT], "asks for a reply"),
+    ],
+)
+def test_a_prompt_that_asks_for_no_reply_is_refused(messages, told):
+    fault = fault_of({"messages": messages, "gt_answer": "2"})
+    assert fault.startswith("data.jsonl line 1, column 'messages': found")
+    assert told in fault
+
+
+@pytest.mark.parametrize(
+    ("value", "answer"),
+    [
+        ("2", "2"),
+        (" 2\n", " 2\n"),
+        (2, "2"),
+        (-0.5, "-0.5"),
+        (1e16, "10000000000000000"),
+        (1e-7, "0.0000001"),
+        (0, "0"),
+        (Decimal("12.50"), "12.50"),
+    ],
+)
+def test_an_answer_is_a_text_or_a_number_without_exponent(value, answer):
+    assert row_of({"messages": "1+1?", "gt_answer": value}).answer == answer
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, "", " \n", True, ["2"], {"value": 2}, float("nan"), float("inf"), Decimal("NaN")],
+)
+def test_an_answer_of_another_kind_is_refused(value):
+    fault = fault_of({"messages": "1+1?", "gt_answer": value})
+    assert fault.startswith("data.jsonl line 1, column 'gt_answer': found")
+    assert "legal: a non-empty text or a finite number" in fault
+
+
+@pytest.mark.parametrize("reward", [RewardType.BOXED, RewardType.THINK_ANSWER_TAGS])
+def test_a_missing_answer_is_told_with_the_columns_found(reward):
+    fault = fault_of({"messages": "1+1?", "answer": "#### 2"}, reward)
+    assert (
+        """column 'gt_answer': found no such column; the row has ["messages", "answer"]""" in fault
+    )
+
+
+def test_every_row_answers_for_itself():
+    with_answer, without = {"messages": "1+1?", "gt_answer": "2"}, {"messages": "1+1?"}
+    for rows in ([with_answer, without], [without, with_answer]):
+        parsed = [parse(row) for row in rows]
+        assert sorted(isinstance(row, Row) for row in parsed) == [False, True]
+
+
+def test_columns_may_have_other_names():
+    row = row_of({"question": "1+1?", "a": 2}, prompt_column="question", answer_column="a")
+    assert (row.messages, row.answer) == ((Message("user", "1+1?"),), "2")
+
+
+@pytest.mark.parametrize("tests", [TESTS, json.dumps(TESTS)], ids=["object", "json text"])
+def test_a_code_row_has_tests_and_no_answer(tests):
+    row = row_of({"messages": "add", "test_cases": tests, "gt_answer": "2"}, RewardType.CODE)
+    assert row.tests == TestCases(("1 1\n", "2 2\n"), ("2", "4"))
+    assert row.answer is None
+
+
+def test_tests_may_name_a_function():
+    tests = {**TESTS, "fn_name": "add"}
+    row = row_of({"messages": "add", "test_cases": tests}, RewardType.CODE)
+    assert row.tests is not None
+    assert row.tests.function == "add"
+
+
+@pytest.mark.parametrize(
+    ("tests", "told"),
+    [
+        (None, "found null"),
+        ("{", "at character 2"),
+        (r'{"inputs": ["\ud800"], "outputs": ["1"]}', r"('\ud800') in 'inputs'"),
+        ("[]", "found []"),
+        ('{"inputs": [NaN]}', "NaN"),
+        ({"inputs": ["1"]}, "outputs null"),
+        ({"inputs": "1", "outputs": ["1"]}, 'inputs "1"'),
+        ({"inputs": [1], "outputs": ["1"]}, "inputs [1]"),
+        ({"inputs": [], "outputs": []}, "0 inputs and 0 outputs"),
+        ({"inputs": ["1", "2"], "outputs": ["1"]}, "2 inputs and 1 outputs"),
+        ({**TESTS, "fn_name": "a b"}, 'fn_name "a b"'),
+        ({**TESTS, "fn_name": ""}, 'fn_name ""'),
+    ],
+)
+def test_tests_that_cannot_be_run_are_refused(tests, told):
+    fault = fault_of({"messages": "add", "test_cases": tests}, RewardType.CODE)
+    assert fault.startswith("data.jsonl line 1, column 'test_cases': found")
+    assert told in fault
+
+
+def test_a_custom_reward_asks_for_nothing_but_the_prompt_and_gets_the_whole_row():
+    columns = {"messages": "Write a poem.", "mood": "sad", "gt_answer": ["a", "b"]}
+    row = row_of(columns, RewardType.CUSTOM)
+    assert (row.answer, row.tests, row.columns) == (None, None, columns)
+
+
+def test_a_custom_reward_may_have_answer_and_tests():
+    columns = {"messages": "add", "gt_answer": 2, "test_cases": TESTS}
+    row = row_of(columns, RewardType.CUSTOM)
+    assert (row.answer, row.tests) == ("2", TestCases(("1 1\n", "2 2\n"), ("2", "4")))
+
+
+def test_all_faults_of_a_row_are_found():
+    faults = parse({"messages": "", "gt_answer": ""})
+    assert isinstance(faults, tuple)
+    assert [fault.column for fault in faults] == ["messages", "gt_answer"]
+
+
+def test_a_long_value_is_shortened_in_its_fault():
+    assert len(fault_of({"messages": "1+1?", "gt_answer": ["9" * 10_000]})) < 200

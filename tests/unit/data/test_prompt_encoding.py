@@ -1,0 +1,129 @@
+"""Rows as token ids, and the system message in front of them.
+
+Aspects: the generation prompt is kept, the system message, prompts over the limit, what none
+fitting is told as, tokenizers without template, templates that refuse a conversation, the default
+system message of each reward type.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_trainer.builtin.tokenizer import build_tokenizer
+from grpo_trainer.data import encode_prompts, system_prompt
+from grpo_trainer.errors import InvalidDataError, InvalidInputError
+from grpo_trainer.records import Message, Row
+from grpo_trainer.spec import RewardType
+from grpo_trainer.spec.training import CustomRewardSpec, RewardSpec
+
+CHATML = (
+    "{% for m in messages %}{{ m.role + ':' + m.content + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+USERS_ONLY = (
+    "{% for m in messages %}{% if m.role != 'user' %}{{ raise_exception('only users') }}{% endif %}"
+    "{{ m.content }}{% endfor %}"
+)
+
+
+def tokenizer(template: str | None = CHATML):
+    made = build_tokenizer()
+    made.chat_template = template
+    return made
+
+
+def row(content: str, *, system: str = "") -> Row:
+    turns = (Message("system", system),) if system else ()
+    return Row("data.jsonl line 1", (*turns, Message("user", content)), "2")
+
+
+def texts(*rows: Row, system: str = "", limit: int = 256) -> list[str]:
+    made = tokenizer()
+    encoded = encode_prompts(rows, made, system=system, max_prompt_tokens=limit)
+    return [made.decode(prompt.token_ids) for prompt in encoded.prompts]
+
+
+def test_a_prompt_ends_where_the_reply_begins():
+    assert texts(row("1+1?")) == ["user:1+1?\n<assistant>"]
+
+
+def test_token_ids_are_those_of_the_template():
+    made = tokenizer()
+    (prompt,) = encode_prompts([row("1+1?")], made, system="", max_prompt_tokens=99).prompts
+    turns = [{"role": "user", "content": "1+1?"}]
+    assert prompt.token_ids.dtype == np.int32
+    assert prompt.token_ids.tolist() == made.apply_chat_template(turns, add_generation_prompt=True)
+
+
+def test_the_system_message_opens_a_conversation_that_has_none():
+    assert texts(row("1+1?"), system="short")[0].startswith("system:short\nuser:")
+
+
+def test_a_row_keeps_its_own_system_message():
+    assert texts(row("1+1?", system="long"), system="short")[0].startswith("system:long\nuser:")
+
+
+def test_a_prompt_over_the_limit_is_dropped_and_counted_and_one_at_the_limit_kept_whole():
+    fits, too_long = row("123"), row("1234")
+    encoded = encode_prompts([too_long, fits], tokenizer(), system="", max_prompt_tokens=10)
+    assert [prompt.row for prompt in encoded.prompts] == [fits]
+    assert len(encoded.prompts[0].token_ids) == len("user:123\n") + 1
+    assert encoded.dropped == 1
+
+
+def test_no_prompt_left_is_an_error_with_the_limit_and_the_shortest_length():
+    with pytest.raises(InvalidDataError, match=r"2 rows .* 8; the shortest has 10 tokens"):
+        encode_prompts([row("1234"), row("123")], tokenizer(), system="", max_prompt_tokens=8)
+
+
+def test_a_tokenizer_without_chat_template_is_refused():
+    with pytest.raises(InvalidInputError, match="no chat template"):
+        encode_prompts([row("1+1?")], tokenizer(None), system="", max_prompt_tokens=99)
+
+
+def test_a_conversation_the_template_refuses_is_told_by_row_and_reason():
+    with pytest.raises(InvalidDataError, match=r"data\.jsonl line 1: found only users"):
+        encode_prompts([row("1")], tokenizer(USERS_ONLY), system="short", max_prompt_tokens=99)
+
+
+lengths = st.lists(st.integers(1, 40), min_size=1, max_size=12)
+
+
+@settings(deadline=None)
+@given(lengths=lengths, limit=st.integers(1, 60))
+def test_no_kept_prompt_exceeds_the_limit_and_none_is_lost_uncounted(lengths, limit):
+    rows = [row("7" * length) for length in lengths]
+    try:
+        encoded = encode_prompts(rows, TOKENIZER, system="", max_prompt_tokens=limit)
+    except InvalidDataError:
+        assert min(lengths) + len("user:\n") + 1 > limit
+        return
+    assert all(len(prompt.token_ids) <= limit for prompt in encoded.prompts)
+    assert len(encoded.prompts) + encoded.dropped == len(rows)
+
+
+TOKENIZER = tokenizer()
+
+
+@pytest.mark.parametrize(
+    ("reward", "parts"),
+    [
+        (RewardType.THINK_ANSWER_TAGS, ("<think>", "</think>", "<answer>", "</answer>")),
+        (RewardType.BOXED, ("\\boxed{}",)),
+        (RewardType.CODE, ("```python",)),
+    ],
+)
+def test_a_reward_type_asks_for_the_form_it_reads(reward, parts):
+    text = system_prompt(RewardSpec(type=reward))
+    assert all(part in text for part in parts)
+
+
+def test_a_custom_reward_has_no_system_message_by_default():
+    custom = RewardSpec(type=RewardType.CUSTOM, custom=CustomRewardSpec(module="m"))
+    assert system_prompt(custom) == ""
+
+
+@pytest.mark.parametrize("text", ["Be brief.", ""])
+def test_the_specs_own_system_message_wins_even_when_empty(text):
+    assert system_prompt(RewardSpec(system_prompt=text)) == text

@@ -1,0 +1,48 @@
+"""A buffer of stand-in groups, small and fast to write about."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_trainer.pipeline import Batch, Lease, PromptSource, RolloutBuffer
+
+
+@dataclass(frozen=True)
+class Group:
+    """What a buffer needs to know of a scored group."""
+
+    version: int
+
+
+Buffer = RolloutBuffer[Group]
+
+
+def make_buffer(*, count: int = 100, episodes: int = 1, **options: Any) -> Buffer:
+    """Two groups per step, room for many, one version of staleness, no end but the data's."""
+    usual = {
+        "groups_per_step": 2,
+        "capacity": 100,
+        "max_staleness": 1,
+        "max_steps": None,
+        "max_attempts": 3,
+        "lease_seconds": 60.0,
+    }
+    return RolloutBuffer(PromptSource(count, episodes, seed=0), **{**usual, **options})
+
+
+def serials(leases: tuple[Lease, ...]) -> list[int]:
+    return [lease.ticket.serial for lease in leases]
+
+
+def complete_all(buffer: Buffer, leases: tuple[Lease, ...], version: int) -> None:
+    for lease in leases:
+        assert buffer.complete(lease, Group(version), keep=True)
+
+
+async def trained_step(buffer: Buffer, producer: str = "p") -> Batch[Group]:
+    """One synchronous step: load the step's weights, generate, take, commit."""
+    buffer.loaded(producer, buffer.next_step)
+    complete_all(buffer, await buffer.lease(producer, 2), buffer.next_step)
+    batch = await buffer.take()
+    assert batch is not None
+    buffer.commit(batch)
+    return batch

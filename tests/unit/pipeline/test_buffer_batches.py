@@ -1,0 +1,406 @@
+"""The trainer's side of the buffer: what a batch holds, when it comes, and when no more come.
+
+Aspects: order, prefetch, staleness, dynamic sampling, the end of data and steps, slow prompts.
+"""
+
+import asyncio
+
+import pytest
+
+from unit.pipeline.buffers import Buffer, Group, complete_all, make_buffer, serials, trained_step
+from unit.pipeline.virtual_time import settled
+
+
+async def filter_next(buffer: Buffer, number: int) -> None:
+    """The next prompts come back without signal."""
+    for _ in range(number):
+        (lease,) = await buffer.lease("p", 1)
+        buffer.complete(lease, Group(0), keep=False)
+
+
+async def test_a_batch_comes_when_it_is_full():
+    buffer = make_buffer()
+    buffer.loaded("p", 0)
+    take = asyncio.create_task(buffer.take())
+    first, second = await buffer.lease("p", 2)
+
+    buffer.complete(first, Group(0), keep=True)
+    assert not await settled(take)
+    buffer.complete(second, Group(0), keep=True)
+
+    batch = await take
+    assert (batch.step, batch.serials, batch.groups) == (0, (0, 1), (Group(0), Group(0)))
+    assert buffer.next_step == 1
+
+
+async def test_groups_of_a_batch_are_sorted_by_serial_whatever_their_version():
+    buffer = make_buffer(groups_per_step=3, max_staleness=2, first_step=2)
+    buffer.loaded("p", 2)
+    groups = [Group(2), Group(1), Group(0)]
+    for lease, group in zip(await buffer.lease("p", 3), groups, strict=True):
+        buffer.complete(lease, group, keep=True)
+
+    batch = await buffer.take()
+
+    assert batch.serials == (0, 1, 2)
+    assert list(batch.groups) == groups
+
+
+async def test_of_equal_weights_the_oldest_prompts_go_out_first():
+    buffer = make_buffer()
+    buffer.loaded("p", 0)
+    complete_all(buffer, (await buffer.lease("p", 4))[::-1], 0)
+
+    assert (await buffer.take()).serials == (0, 1)
+    assert (await buffer.take()).serials == (2, 3)
+
+
+async def test_a_group_of_older_weights_goes_out_before_an_older_prompt_of_newer_weights():
+    buffer = make_buffer(groups_per_step=1, max_staleness=2)
+    buffer.loaded("p", 0)
+    failed, trained, waits = await buffer.lease("p", 3)
+    buffer.fail(failed)
+    buffer.complete(trained, Group(0), keep=True)
+    buffer.commit(await buffer.take())
+    buffer.complete(waits, Group(0), keep=True)
+    buffer.loaded("p", 1)
+    (again,) = await buffer.lease("p", 1)
+    buffer.complete(again, Group(1), keep=True)
+
+    assert (again.ticket.serial, waits.ticket.serial) == (0, 2)
+    assert (await buffer.take()).serials == (2,)
+    assert (await buffer.take()).serials == (0,)
+
+
+async def test_the_next_batch_may_be_taken_while_the_previous_one_is_trained():
+    buffer = make_buffer()
+    buffer.loaded("p", 0)
+    complete_all(buffer, await buffer.lease("p", 4), 0)
+
+    first, second = await buffer.take(), await buffer.take()
+
+    assert (first.step, second.step) == (0, 1)
+    assert buffer.counts.trained == 0
+    buffer.commit(first)
+    buffer.commit(second)
+    assert buffer.counts.trained == 4
+
+
+async def test_only_one_take_waits_at_a_time():
+    buffer = make_buffer()
+    pending = asyncio.create_task(buffer.take())
+    await settled(pending)
+
+    with pytest.raises(AssertionError, match="one take at a time"):
+        await buffer.take()
+    pending.cancel()
+
+
+async def test_a_cancelled_take_loses_no_group():
+    buffer = make_buffer()
+    buffer.loaded("p", 0)
+    take = asyncio.create_task(buffer.take())
+    complete_all(buffer, await buffer.lease("p", 2), 0)
+    take.cancel()
+    assert await settled(take)
+
+    assert (await buffer.take()).serials == (0, 1)
+
+
+async def test_a_batch_is_committed_only_once():
+    buffer = make_buffer()
+    batch = await trained_step(buffer)
+
+    with pytest.raises(AssertionError, match="batch 0 is committed already"):
+        buffer.commit(batch)
+
+
+async def test_the_state_knows_a_batch_only_after_its_commit():
+    buffer = make_buffer()
+    buffer.loaded("p", 0)
+    complete_all(buffer, await buffer.lease("p", 2), 0)
+
+    batch = await buffer.take()
+    assert buffer.state_dict()["done_below"] == 0
+    buffer.commit(batch)
+    assert buffer.state_dict()["done_below"] == 2
+
+
+async def test_depth_counts_complete_groups_that_were_not_handed_out():
+    buffer = make_buffer()
+    buffer.loaded("p", 0)
+    complete_all(buffer, await buffer.lease("p", 3), 0)
+    assert buffer.depth == 3
+
+    await buffer.take()
+    assert buffer.depth == 1
+
+
+async def test_a_group_that_completes_too_stale_goes_back_and_is_never_handed_out():
+    buffer = make_buffer(max_staleness=1)
+    buffer.loaded("slow", 0)
+    (slow,) = await buffer.lease("slow", 1)
+    for _ in range(2):
+        await trained_step(buffer)
+
+    assert buffer.complete(slow, Group(0), keep=True)
+
+    assert buffer.depth == 0
+    assert buffer.counts.requeued == 1
+    assert 0 in (await trained_step(buffer)).serials
+
+
+async def test_a_group_that_waited_until_it_went_stale_goes_back():
+    buffer = make_buffer(groups_per_step=1, max_staleness=1, first_step=1)
+    buffer.loaded("p", 1)
+    complete_all(buffer, await buffer.lease("p", 2), version=0)
+
+    batch = await buffer.take()
+
+    assert batch.serials == (0,)
+    assert buffer.depth == 0
+    assert buffer.counts.requeued == 1
+
+
+async def test_a_group_that_goes_back_at_a_hand_out_goes_to_a_producer_that_waits():
+    buffer = make_buffer(groups_per_step=1, max_staleness=1, first_step=1)
+    buffer.loaded("p", 1)
+    leases = await buffer.lease("p", 2)
+    waiting = asyncio.create_task(buffer.lease("p", 1))
+    await settled(waiting)
+    take = asyncio.create_task(buffer.take())
+    await settled(take)
+
+    complete_all(buffer, leases, version=0)
+
+    assert (await take).serials == (0,)
+    assert serials(await waiting) == [1]
+
+
+async def test_a_prompt_that_others_overtake_is_never_dropped():
+    buffer = make_buffer(max_staleness=0, max_attempts=1, max_lease_attempts=1, first_step=1)
+    buffer.loaded("p", 1)
+    (lease,) = await buffer.lease("p", 1)
+
+    buffer.complete(lease, Group(0), keep=True)
+
+    assert (buffer.counts.requeued, buffer.counts.dropped) == (1, 0)
+    assert serials(await buffer.lease("p", 1)) == [0]
+
+
+async def test_one_slow_prompt_does_not_hold_up_the_steps_of_others():
+    buffer = make_buffer(max_staleness=2)
+    buffer.loaded("slow", 0)
+    await buffer.lease("slow", 1)
+
+    batches = [await trained_step(buffer) for _ in range(10)]
+
+    assert [batch.step for batch in batches] == list(range(10))
+    assert buffer.running == 1
+
+
+async def test_staleness_zero_alternates_without_deadlock():
+    buffer = make_buffer(count=6, max_staleness=0, capacity=0)
+    steps = []
+
+    async def produce() -> None:
+        while leases := await buffer.lease("p", 100):
+            complete_all(buffer, leases, buffer.next_step)
+
+    buffer.loaded("p", 0)
+    producing = asyncio.create_task(produce())
+    while (batch := await buffer.take()) is not None:
+        assert {group.version for group in batch.groups} == {batch.step}
+        buffer.commit(batch)
+        buffer.loaded("p", batch.step + 1)
+        steps.append(batch.serials)
+
+    await producing
+    assert steps == [(0, 1), (2, 3), (4, 5)]
+
+
+async def test_a_filtered_group_is_replaced_and_finished_with_its_step():
+    buffer = make_buffer()
+    buffer.loaded("p", 0)
+    await filter_next(buffer, 1)
+    complete_all(buffer, await buffer.lease("p", 2), 0)
+
+    batch = await buffer.take()
+    assert (batch.serials, batch.filtered) == ((1, 2), (0,))
+    assert buffer.state_dict()["done_below"] == 0
+
+    buffer.commit(batch)
+    assert buffer.state_dict()["done_below"] == 3
+
+
+async def test_filtered_groups_are_counted_at_once_and_once():
+    buffer = make_buffer()
+    buffer.loaded("p", 0)
+    await filter_next(buffer, 2)
+    assert buffer.counts.filtered == 2
+
+    complete_all(buffer, await buffer.lease("p", 2), 0)
+    batch = await buffer.take()
+    assert buffer.counts.filtered == 2
+    buffer.commit(batch)
+    assert buffer.counts.filtered == 2
+
+
+async def test_a_step_whose_attempts_are_used_up_trains_on_what_was_kept():
+    buffer = make_buffer(groups_per_step=2, max_attempts=2)
+    buffer.loaded("p", 0)
+    take = asyncio.create_task(buffer.take())
+    (kept,) = await buffer.lease("p", 1)
+    buffer.complete(kept, Group(0), keep=True)
+    await filter_next(buffer, 2)
+    assert not await settled(take)
+
+    await filter_next(buffer, 1)
+
+    assert (await take).serials == (0,)
+
+
+async def test_attempts_are_counted_anew_for_every_step():
+    buffer = make_buffer(groups_per_step=2, max_attempts=2, max_staleness=5)
+    buffer.loaded("p", 0)
+    await filter_next(buffer, 1)
+    complete_all(buffer, await buffer.lease("p", 2), 0)
+    await buffer.take()
+    await filter_next(buffer, 2)
+    (kept,) = await buffer.lease("p", 1)
+    buffer.complete(kept, Group(0), keep=True)
+
+    assert not await settled(asyncio.create_task(buffer.take()))
+
+
+async def test_on_policy_a_step_starts_no_prompt_beyond_its_attempts():
+    buffer = make_buffer(groups_per_step=4, max_attempts=1, max_staleness=0)
+    buffer.loaded("p", 0)
+    await filter_next(buffer, 1)
+
+    assert len(await buffer.lease("p", 100)) == 3
+
+
+async def test_a_step_without_any_kept_group_gets_another_round_and_says_so(
+    caplog: pytest.LogCaptureFixture,
+):
+    buffer = make_buffer(groups_per_step=2, max_attempts=2, max_staleness=0)
+    buffer.loaded("p", 0)
+    take = asyncio.create_task(buffer.take())
+    await filter_next(buffer, 4)
+    assert not await settled(take)
+    assert "step 0: no group kept in 4" in caplog.text
+
+    complete_all(buffer, await buffer.lease("p", 2), 0)
+    assert (await take).serials == (4, 5)
+
+
+async def test_data_of_which_nothing_is_kept_ends_without_a_batch():
+    buffer = make_buffer(count=20, max_staleness=0)
+    buffer.loaded("p", 0)
+    take = asyncio.create_task(buffer.take())
+
+    await filter_next(buffer, 20)
+
+    assert await take is None
+    assert await buffer.lease("p", 1) == ()
+    assert buffer.counts.filtered == 20
+    assert buffer.state_dict()["done_below"] == 20
+
+
+async def test_the_last_batch_is_partial_when_the_data_ends():
+    buffer = make_buffer(count=3)
+    await trained_step(buffer)
+    batch = await trained_step(buffer)
+
+    assert batch.serials == (2,)
+    assert await buffer.take() is None
+
+
+async def test_the_last_batch_waits_for_what_still_runs():
+    buffer = make_buffer(count=1)
+    buffer.loaded("p", 0)
+    (lease,) = await buffer.lease("p", 5)
+    take = asyncio.create_task(buffer.take())
+    assert not await settled(take)
+
+    buffer.complete(lease, Group(0), keep=True)
+
+    assert (await take).serials == (0,)
+
+
+async def test_a_prompt_that_goes_back_at_the_end_of_the_data_is_still_answered():
+    buffer = make_buffer(count=1)
+    for name in ("a", "b"):
+        buffer.loaded(name, 0)
+    assert serials(await buffer.lease("a", 1)) == [0]
+    take = asyncio.create_task(buffer.take())
+    waiting = asyncio.create_task(buffer.lease("b", 1))
+    assert not await settled(waiting)
+
+    buffer.release("a")
+    complete_all(buffer, await waiting, 0)
+
+    assert (await take).serials == (0,)
+
+
+async def test_when_the_last_prompt_is_dropped_the_data_has_ended():
+    buffer = make_buffer(count=2, max_lease_attempts=1)
+    buffer.loaded("p", 0)
+    await filter_next(buffer, 1)
+    take = asyncio.create_task(buffer.take())
+    (lease,) = await buffer.lease("p", 1)
+    buffer.fail(lease)
+
+    assert await take is None
+    assert (buffer.counts.filtered, buffer.counts.dropped) == (1, 1)
+    assert buffer.state_dict()["done_below"] == 2
+
+
+async def test_producers_learn_the_end_only_when_the_last_batch_is_committed():
+    buffer = make_buffer(count=2)
+    buffer.loaded("p", 0)
+    complete_all(buffer, await buffer.lease("p", 2), 0)
+    batch = await buffer.take()
+    waiting = asyncio.create_task(buffer.lease("p", 1))
+    assert not await settled(waiting)
+
+    buffer.commit(batch)
+
+    assert await waiting == ()
+
+
+async def test_the_run_ends_after_max_steps_with_data_left():
+    buffer = make_buffer(max_steps=2)
+    for _ in range(2):
+        await trained_step(buffer)
+
+    assert await buffer.take() is None
+    assert await buffer.lease("p", 1) == ()
+
+
+async def test_no_prompt_is_started_for_a_step_beyond_the_last():
+    buffer = make_buffer(max_steps=2, max_staleness=50)
+    buffer.loaded("p", 0)
+
+    assert len(await buffer.lease("p", 100)) == 4
+
+
+async def test_max_steps_counts_from_the_start_of_the_run_not_of_the_resume():
+    buffer = make_buffer(first_step=4, max_steps=5)
+
+    assert (await trained_step(buffer)).step == 4
+    assert await buffer.take() is None
+
+
+async def test_the_episode_is_that_of_the_newest_batch():
+    buffer = make_buffer(count=2, episodes=2)
+    assert (await trained_step(buffer)).episode == buffer.episode == 0
+    assert (await trained_step(buffer)).episode == buffer.episode == 1
+
+
+async def test_serials_are_offered_over_all_episodes():
+    buffer = make_buffer(count=2, episodes=2, max_staleness=5)
+    buffer.loaded("p", 0)
+
+    assert serials(await buffer.lease("p", 100)) == [0, 1, 2, 3]

@@ -1,0 +1,148 @@
+"""Reports with plausible values, to be varied by the tests."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_trainer.options import RunOptions
+from grpo_trainer.reporting.journal import Journal
+from grpo_trainer.reporting.layout import RunLayout
+from grpo_trainer.reports import (
+    EvaluatedSample,
+    EvaluationReport,
+    GroupCounts,
+    LoggedSample,
+    Outcome,
+    StepReport,
+    Summary,
+)
+from grpo_trainer.spec import GRPOJob
+
+_STEP = StepReport(
+    step=1,
+    total_steps=10,
+    episode=0,
+    seconds=2.0,
+    samples=64,
+    prompt_tokens=320,
+    response_tokens=640,
+    reward_mean=4.5,
+    reward_std=2.25,
+    zero_std_fraction=0.125,
+    accuracy_mean=0.45,
+    format_accuracy_mean=0.9,
+    response_tokens_mean=10.0,
+    truncated_fraction=0.0625,
+    loss=-0.01,
+    kl=0.002,
+    entropy=1.5,
+    clip_ratio_low=0.01,
+    clip_ratio_high=0.02,
+    importance_ratio_mean=1.001,
+    gradient_norm=0.7,
+    learning_rate=1e-6,
+    staleness=(0, 0, 1, 3),
+    weight_version=1,
+    buffer_depth=5,
+    buffer_capacity=16,
+    consumer_idle_ratio=0.03,
+    producer_idle_ratio=0.2,
+    phase_seconds={"take": 0.5, "train": 1.25, "publish": 0.25},
+    publish_seconds=0.25,
+    apply_seconds=None,
+    groups=GroupCounts(trained=8, filtered=1, dropped=0, requeued=2),
+    scoring_errors={"timeout": 1},
+)
+
+
+def _with(report: Any, changes: dict[str, Any]) -> Any:
+    fields = {name: getattr(report, name) for name in report.__dataclass_fields__}
+    return type(report)(**fields | changes)
+
+
+@pytest.fixture
+def step_report() -> Callable[..., StepReport]:
+    """A report of step 1 of 10, with the changes given."""
+    return lambda **changes: _with(_STEP, changes)
+
+
+@pytest.fixture
+def evaluation_report() -> Callable[..., EvaluationReport]:
+    sample = EvaluatedSample(
+        source="test.jsonl row 1",
+        prompt="1+1=",
+        completion="2",
+        answer="2",
+        reward=10.0,
+        accuracy=1.0,
+        format_accuracy=1.0,
+        response_tokens=2,
+        finish_reason="stop",
+    )
+    report = EvaluationReport(
+        step=0,
+        dataset="held-out",
+        accuracy=0.5,
+        format_accuracy=1.0,
+        response_tokens_mean=2.0,
+        seconds=0.5,
+        samples=(sample, sample),
+    )
+    return lambda **changes: _with(report, changes)
+
+
+@pytest.fixture
+def logged_sample() -> Callable[..., LoggedSample]:
+    sample = LoggedSample(
+        source="train.jsonl row 7",
+        prompt="1+1=",
+        completion="3",
+        answer="2",
+        reward=0.0,
+        accuracy=0.0,
+        format_accuracy=1.0,
+        advantage=-0.5,
+        version=3,
+        response_tokens=2,
+        finish_reason="stop",
+    )
+    return lambda **changes: _with(sample, changes)
+
+
+@pytest.fixture
+def summary() -> Summary:
+    return Summary(
+        outcome=Outcome.SUCCEEDED,
+        message="",
+        steps=10,
+        total_steps=10,
+        first_accuracy={"held-out": 0.25},
+        last_accuracy={"held-out": 0.75},
+        first_reward=2.5,
+        last_reward=7.5,
+        samples=640,
+        wall_seconds=75.0,
+        train_seconds=64.0,
+        samples_per_second=10.0,
+        efficiency=0.97,
+        consumer_idle_ratio=0.03,
+        newest_checkpoint="runs/x/checkpoints/step-10",
+        run_directory="runs/x",
+    )
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> RunOptions:
+    return RunOptions(run_dir=tmp_path / "run", port=0)
+
+
+@pytest.fixture
+def layout(options: RunOptions) -> RunLayout:
+    return RunLayout.of(options)
+
+
+@pytest.fixture
+def journal(layout: RunLayout) -> Journal:
+    return Journal(layout, GRPOJob())

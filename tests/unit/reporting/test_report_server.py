@@ -1,0 +1,154 @@
+"""The driver's HTTP server, asked by a real client: metrics, progress, health, the request to stop
+with its token, the port it takes and the files that tell where it is."""
+
+import socket
+import stat
+from dataclasses import replace
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from grpo_trainer.errors import InvalidInputError
+from grpo_trainer.options import RunOptions
+from grpo_trainer.reporting.layout import RunLayout
+from grpo_trainer.reporting.metrics import MetricValues
+from grpo_trainer.reporting.progress import ProgressTracker
+from grpo_trainer.reporting.prometheus import Exposition
+from grpo_trainer.reporting.server import Server
+from grpo_trainer.spec import Progress
+
+TOKEN = "the-job's-token"
+
+
+class Run:
+    """A server with what it serves."""
+
+    def __init__(self, options: RunOptions) -> None:
+        self.layout = RunLayout.of(options)
+        self.layout.create()
+        self.tracker = ProgressTracker(attempt=1)
+        self.values = MetricValues()
+        self.drains = 0
+        self.server = Server(
+            options, self.layout, Exposition(self.values), self.tracker, self._drain
+        )
+
+    def _drain(self) -> None:
+        self.drains += 1
+
+
+@pytest.fixture
+async def served(options):
+    """A running server with the token TOKEN, its URL and a client."""
+    run = Run(replace(options, token=TOKEN))
+    url = await run.server.start()
+    async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(10)) as client:
+        yield run, client
+    await run.server.stop()
+
+
+async def test_metrics_are_in_prometheus_text(served, step_report):
+    run, client = served
+    run.values.step(step_report())
+    async with client.get("/metrics") as response:
+        assert response.status == 200
+        assert response.headers["Content-Type"].startswith("text/plain; version=")
+        families = text_string_to_metric_families(await response.text())
+    values = {s.name: s.value for f in families for s in f.samples}
+    assert values["grpo_reward_mean"] == 4.5
+
+
+async def test_progress_is_the_record_of_the_api(served, step_report):
+    run, client = served
+    run.tracker.step(step_report(), {})
+    async with client.get("/progress") as response:
+        assert response.content_type == "application/json"
+        assert Progress.model_validate(await response.json()) == run.tracker.current
+
+
+async def test_health_is_told_without_credentials(served):
+    _, client = served
+    async with client.get("/healthz") as response:
+        assert response.status == 200
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", TOKEN, f"Bearer {TOKEN}x", "Bearer ", f"Basic {TOKEN}", "Bearer \xff"]
+)
+async def test_a_stop_without_the_token_is_refused(served, header):
+    run, client = served
+    headers = {} if header is None else {"Authorization": header}
+    async with client.post("/drain", headers=headers) as response:
+        assert response.status == 401
+        assert response.headers["WWW-Authenticate"] == "Bearer"
+    assert run.drains == 0
+
+
+async def test_a_stop_is_accepted_again_and_acted_on_once(served):
+    run, client = served
+    for _ in range(3):
+        async with client.post("/drain", headers={"Authorization": f"Bearer {TOKEN}"}) as response:
+            assert response.status == 202
+    assert run.drains == 1
+
+
+async def test_reading_drain_changes_nothing(served):
+    run, client = served
+    async with client.get("/drain", headers={"Authorization": f"Bearer {TOKEN}"}) as response:
+        assert response.status == 405
+    assert run.drains == 0
+
+
+async def test_a_port_in_use_is_replaced_by_a_free_one(options):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        run = Run(replace(options, port=taken))
+        url = await run.server.start()
+        async with aiohttp.ClientSession(url) as client, client.get("/healthz") as response:
+            assert response.status == 200
+        await run.server.stop()
+    assert not url.endswith(f":{taken}")
+
+
+async def test_the_run_directory_tells_where_the_server_is_while_it_runs(options):
+    run = Run(options)
+    url = await run.server.start()
+    assert run.layout.endpoint.read_text() == url + "\n"
+    await run.server.stop()
+    assert not run.layout.endpoint.exists()
+    assert not run.layout.drain_token.exists()
+
+
+async def test_a_token_of_its_own_is_written_for_the_owner_alone(options):
+    run = Run(options)
+    run.layout.drain_token.write_text("old and readable by all")
+    run.layout.drain_token.chmod(0o644)
+    url = await run.server.start()
+    assert stat.S_IMODE(run.layout.drain_token.stat().st_mode) == 0o600
+    token = run.layout.drain_token.read_text()
+    async with (
+        aiohttp.ClientSession(url, headers={"Authorization": f"Bearer {token}"}) as client,
+        client.post("/drain") as response,
+    ):
+        assert response.status == 202
+    await run.server.stop()
+
+
+async def test_a_token_that_was_given_is_not_written_down(served):
+    run, _ = served
+    assert not run.layout.drain_token.exists()
+
+
+async def test_a_server_on_all_addresses_is_reached_on_loopback(options):
+    run = Run(replace(options, host="0.0.0.0"))
+    url = await run.server.start()
+    await run.server.stop()
+    assert url.startswith("http://127.0.0.1:")
+
+
+async def test_an_address_of_another_machine_is_bad_input(options):
+    run = Run(replace(options, host="192.0.2.1", port=9464))
+    with pytest.raises(InvalidInputError, match=r"--host 192\.0\.2\.1 --port 9464: cannot listen"):
+        await run.server.start()
+    await run.server.stop()

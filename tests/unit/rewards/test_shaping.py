@@ -1,0 +1,69 @@
+"""The overlong penalty: its range, shape and effect on scores."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_trainer.records import Completion, FinishReason, Score
+from grpo_trainer.rewards import RIGHT_REWARD, overlong_penalty, shape
+from grpo_trainer.spec import ResolvedAlgorithm, resolve_algorithm
+from grpo_trainer.spec.job import GRPOJobSpec
+
+limits = st.integers(1, 10_000).flatmap(lambda most: st.tuples(st.just(most), st.integers(1, most)))
+
+
+def completion(length: int) -> Completion:
+    tokens = np.zeros(length, np.int32)
+    return Completion(tokens, tokens.astype(np.float32), tokens, "", FinishReason.STOP)
+
+
+@pytest.fixture
+def overlong() -> ResolvedAlgorithm:
+    algorithm = resolve_algorithm(GRPOJobSpec.model_validate({"algorithm": {"name": "DAPO"}}))
+    return replace(algorithm, overlong=True, overlong_buffer_tokens=20)
+
+
+@given(limits, st.data())
+def test_the_penalty_never_jumps_and_never_falls_with_length(limit, data):
+    most, buffer = limit
+    length = data.draw(st.integers(0, most))
+    here, there = (overlong_penalty(size, most, buffer) for size in (length, length + 1))
+    assert -1.0 <= there <= here <= 0.0
+    assert here - there <= 1 / buffer + 1e-12
+
+
+@given(limits)
+def test_the_penalty_starts_where_the_buffer_does_and_is_full_at_the_limit(limit):
+    most, buffer = limit
+    assert overlong_penalty(most - buffer, most, buffer) == 0.0
+    assert overlong_penalty(most, most, buffer) == -1.0
+    assert overlong_penalty(most + 1, most, buffer) == -1.0
+
+
+def test_a_right_long_reply_loses_reward_but_not_accuracy(overlong):
+    (score,) = shape([Score(RIGHT_REWARD, 1.0, 1.0)], [completion(90)], overlong, 100)
+    assert score == Score(RIGHT_REWARD * 0.5, 1.0, 1.0)
+
+
+def test_a_wrong_long_reply_is_worse_than_a_wrong_short_one(overlong):
+    wrong = Score(0.0, 1.0, 0.0)
+    short, cut = shape([wrong, wrong], [completion(80), completion(100)], overlong, 100)
+    assert (short.reward, cut.reward) == (0.0, -RIGHT_REWARD)
+
+
+def test_an_unscored_reply_stays_unscored(overlong):
+    unscored = Score(None, 0.0, 0.0, "timeout")
+    assert shape([unscored], [completion(100)], overlong, 100) == (unscored,)
+
+
+def test_nothing_changes_when_the_algorithm_does_not_ask(overlong):
+    scores = (Score(RIGHT_REWARD, 1.0, 1.0),)
+    assert shape(scores, [completion(100)], replace(overlong, overlong=False), 100) == scores
+
+
+def test_a_score_without_its_completion_is_a_fault_of_the_caller(overlong):
+    with pytest.raises(ValueError, match="shorter"):
+        shape([Score(0.0, 0.0, 0.0)] * 2, [completion(1)], overlong, 100)

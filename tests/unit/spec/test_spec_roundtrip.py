@@ -1,0 +1,201 @@
+"""Any legal job, however many fields it gives, is the same job after it was written and read."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_trainer.spec import API_VERSION, InvalidManifestError, parse_manifest
+
+
+def manifest(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "GRPOJob",
+        "metadata": {"name": "a"},
+        "spec": spec,
+    }
+
+
+# Each field absent or drawn from its legal range, related fields drawn together.
+text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+counts = st.integers(1, 64)
+fractions = st.floats(0.01, 0.99)
+seconds = st.integers(1, 10**6)
+label_sets = st.dictionaries(text, text, max_size=2)
+
+
+def section(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> dict[str, Any]:
+    minibatch, microbatch = draw(counts), draw(counts)
+    return {
+        "trainMinibatchSize": minibatch,
+        "trainBatchSize": minibatch * draw(counts),
+        "inferenceMicrobatchSize": microbatch,
+        "inferenceBatchSize": microbatch * draw(counts),
+        "trainMicrobatchSize": draw(st.integers(1, minibatch * 2)),
+    }
+
+
+@st.composite
+def producers(draw: st.DrawFn) -> dict[str, Any]:
+    replicas = draw(counts)
+    return {
+        **draw(pools()),
+        "replicas": replicas,
+        "minAvailable": draw(st.integers(1, replicas)),
+        "backend": "vllm",
+        "tensorParallelSize": draw(counts),
+    }
+
+
+@st.composite
+def consumers(draw: st.DrawFn) -> dict[str, Any]:
+    tensor, pipeline = draw(counts), draw(st.integers(1, 2))
+    return {
+        **draw(pools()),
+        "replicas": draw(counts),
+        "processesPerReplica": tensor * pipeline * draw(counts),
+        "tensorParallelSize": tensor,
+        "pipelineParallelSize": pipeline,
+        "zeroStage": draw(st.integers(0, 1)),
+        "accelerator": draw(st.sampled_from(["cpu", "nvidia.com/gpu"])),
+    }
+
+
+def pools() -> st.SearchStrategy[dict[str, Any]]:
+    quantities = st.sampled_from(["500m", "2", "64Gi", "1.5", "1e3"]) | st.integers(1, 9)
+    tolerations = section(
+        key=text,
+        operator=st.sampled_from(["Exists", "Equal"]),
+        effect=st.sampled_from(["NoSchedule", "PreferNoSchedule", "NoExecute"]),
+        tolerationSeconds=st.integers(0, 99),
+    )
+    return section(
+        image=text,
+        resources=section(
+            requests=st.dictionaries(text, quantities, max_size=2),
+            limits=st.dictionaries(text, quantities, max_size=2),
+        ),
+        nodeSelector=label_sets,
+        tolerations=st.lists(tolerations, max_size=2),
+        podTemplate=st.just({"spec": {"containers": [{"name": "worker", "env": [1, None]}]}}),
+    )
+
+
+def specs() -> st.SearchStrategy[dict[str, Any]]:
+    variable = st.fixed_dictionaries(
+        {"name": st.from_regex(r"[A-Z_][A-Z0-9_]{0,5}", fullmatch=True)},
+        optional={
+            "value": st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+            "valueFrom": section(secretKeyRef=st.just({"name": "s", "key": "k"})),
+        },
+    )
+    return section(
+        model=section(
+            path=text,
+            tokenizerPath=text,
+            dtype=st.just("bfloat16"),
+            gradientCheckpointing=st.booleans(),
+            trustRemoteCode=st.booleans(),
+        ),
+        dataset=section(path=text, promptColumn=text, answerColumn=text, testsColumn=text),
+        evaluation=section(
+            datasets=label_sets, interval=st.integers(0, 9), temperature=st.floats(0, 2)
+        ),
+        algorithm=section(
+            name=st.sampled_from(["GRPO", "DAPO"]),
+            learningRate=st.floats(1e-9, 1),
+            klCoefficient=st.floats(0, 1),
+            clipLow=fractions,
+            clipHigh=fractions,
+            lossAggregation=st.sampled_from(["sample", "token"]),
+            dynamicSampling=section(
+                enabled=st.booleans(), minAccuracy=st.floats(0, 0.4), maxAttempts=counts
+            ),
+            overlong=section(enabled=st.booleans(), maskTruncated=st.booleans()),
+            importanceSamplingCap=st.floats(1, 10),
+        ),
+        numEpisodes=counts,
+        maxSteps=counts,
+        seed=st.integers(0, 2**31 - 1),
+        reward=st.one_of(
+            section(
+                type=st.sampled_from(["think_answer_tags", "boxed", "code"]),
+                systemPrompt=st.text(st.characters(exclude_categories=["Cs"]), max_size=9),
+                timeoutSeconds=st.floats(0.1, 99),
+            ),
+            st.fixed_dictionaries(
+                {"type": st.just("custom"), "custom": st.fixed_dictionaries({"module": text})}
+            ),
+        ),
+        sampling=section(
+            numGenerations=st.integers(2, 64),
+            temperature=st.floats(0.1, 2),
+            topK=counts,
+            topP=fractions,
+            maxNewTokens=counts,
+            maxPromptTokens=counts,
+            stopStrings=st.lists(text, max_size=2),
+        ),
+        batch=batches(),
+        buffer=section(maxPrompts=st.integers(-1, 9), maxStaleness=st.integers(0, 9)),
+        producers=producers(),
+        consumers=consumers(),
+        head=pools(),
+        checkpoint=section(interval=st.integers(0, 9), keepLast=counts, resumeFrom=text),
+        rollouts=section(logInterval=st.integers(0, 9)),
+        storage=st.one_of(
+            st.fixed_dictionaries({"claimName": text}),
+            st.fixed_dictionaries(
+                {"size": st.just("1Ti")},
+                optional={
+                    "storageClassName": text,
+                    "accessModes": st.just(["ReadWriteMany"]),
+                    "retention": st.sampled_from(["Retain", "Delete"]),
+                },
+            ),
+        ),
+        tracking=section(
+            project=text,
+            tensorboard=st.booleans(),
+            wandb=section(entity=text, secretName=text),
+            profiling=st.booleans(),
+        ),
+        suspend=st.booleans(),
+        backoffLimit=st.integers(0, 9),
+        activeDeadlineSeconds=seconds,
+        startupDeadlineSeconds=seconds,
+        stallTimeoutSeconds=seconds,
+        ttlSecondsAfterFinished=seconds,
+        queueName=text,
+        priorityClassName=text,
+        imagePullSecrets=st.lists(st.fixed_dictionaries({"name": text}), max_size=2),
+        env=st.lists(variable, max_size=2, unique_by=lambda v: v["name"]),
+        envFrom=st.lists(section(prefix=text, secretRef=st.just({"name": "s"})), max_size=2),
+        serviceAccountName=text,
+    )
+
+
+@settings(deadline=None)
+@given(specs())
+def test_a_legal_job_is_the_same_after_its_manifest_its_yaml_and_its_json(spec):
+    job = parse_manifest(manifest(**spec))
+    data = job.to_manifest()
+    assert parse_manifest(data) == job
+    assert parse_manifest(json.loads(json.dumps(data))) == job
+    assert parse_manifest(yaml.safe_load(yaml.safe_dump(data))) == job
+
+
+@settings(deadline=None)
+@given(specs(), st.sampled_from(["temprature", "num_generation", "spec", ""]))
+def test_no_spec_with_a_field_too_many_is_accepted(spec, unknown):
+    with pytest.raises(InvalidManifestError):
+        parse_manifest(manifest(**spec, **{unknown: 1}))

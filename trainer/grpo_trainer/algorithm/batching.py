@@ -1,0 +1,211 @@
+"""From scored groups to the padded micro-batches of one optimizer step.
+
+Prompts and replies stay the token ids that were sampled; nothing is encoded again.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_trainer.records import FinishReason, Floats, Ints, ScoredGroup
+from grpo_trainer.spec import ResolvedAlgorithm
+
+from .advantage import Bools, GroupAdvantages, group_advantages
+from .totals import Denominators
+
+# One token that predicts and one that is predicted: the least a forward pass can take.
+_EMPTY_LENGTH = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MicroBatch:
+    """B samples of one forward pass, padded on the right to L positions."""
+
+    input_ids: NDArray[np.int64]
+    """[B, L] prompt, reply, padding."""
+    lengths: NDArray[np.int64]
+    """[B] tokens of prompt and reply."""
+    mask: Bools
+    """[B, L] response tokens that count in the loss, each at its own position."""
+    old_logprobs: Floats
+    """[B, L] log-probabilities the tokens were drawn with, 0 outside the mask."""
+    advantages: Floats
+    """[B]"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepStatistics:
+    """A step's data in numbers. Means are over replies; those that could not be scored have no part
+    in reward and accuracy. A mean over nothing is 0."""
+
+    samples: int
+    """Replies, of any fate."""
+    trained_samples: int
+    """Replies that go through the forward pass."""
+    prompt_tokens: int
+    """Each prompt once."""
+    response_tokens: int
+    reward_mean: float
+    reward_std: float
+    """Mean of the groups' standard deviations."""
+    zero_std_fraction: float
+    """Share of groups without signal."""
+    accuracy_mean: float
+    format_accuracy_mean: float
+    response_tokens_mean: float
+    truncated_fraction: float
+    advantages: tuple[Floats, ...]
+    """Of each group, in the order given."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepBatch:
+    """One optimizer step."""
+
+    shards: tuple[tuple[MicroBatch, ...], ...]
+    """Micro-batches of each data-parallel rank, equally many and at least one."""
+    denominators: Denominators
+    statistics: StepStatistics
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sample:
+    """A reply that counts in the loss."""
+
+    prompt_ids: Ints
+    response_ids: Ints
+    old_logprobs: Floats
+    counted: Bools
+    """[T] tokens whose log-probability is known."""
+    advantage: np.float32
+
+    @property
+    def length(self) -> int:
+        return len(self.prompt_ids) + len(self.response_ids)
+
+
+def build_step(
+    groups: Sequence[ScoredGroup],
+    *,
+    data_parallel: int,
+    microbatch: int,
+    algorithm: ResolvedAlgorithm,
+    pad_token_id: int,
+    multiple_of: int = 1,
+    skip_zero_advantage: bool | None = None,
+) -> StepBatch:
+    """Arrange groups for `data_parallel` ranks in micro-batches of at most `microbatch` samples.
+
+    Replies without a finite reward and, if algorithm.mask_truncated, replies cut at the token limit
+    leave the loss, its denominators and their group's statistics, so that a reply that is not
+    trained on moves no other. So does, for itself, a token without a finite log-probability.
+
+    `skip_zero_advantage` spares samples with advantage 0 the forward pass and only counts them in
+    the denominators. By default it is on when algorithm.kl_coefficient is 0: their gradient is
+    then exactly 0. With a KL term they still have one.
+
+    Rows are padded to a multiple of `multiple_of`. A rank with less to do than others gets
+    micro-batches of one padding row whose mask is empty.
+    """
+    assert data_parallel >= 1 and microbatch >= 1 and multiple_of >= 1
+    advantages = [group_advantages(_counted_rewards(g, algorithm.mask_truncated)) for g in groups]
+    samples = [s for g, a in zip(groups, advantages, strict=True) for s in _samples(g, a)]
+    if skip_zero_advantage is None:
+        skip_zero_advantage = algorithm.kl_coefficient == 0
+    trained = [s for s in samples if s.advantage != 0 or not skip_zero_advantage]
+    shares = _balance(trained, data_parallel)
+    rounds = max(1, -(-max(len(share) for share in shares) // microbatch))
+    shards = tuple(
+        tuple(
+            _microbatch(share[i * microbatch : (i + 1) * microbatch], pad_token_id, multiple_of)
+            for i in range(rounds)
+        )
+        for share in shares
+    )
+    tokens = sum(int(s.counted.sum()) for s in samples)
+    statistics = _statistics(groups, advantages, trained_samples=len(trained))
+    return StepBatch(shards, Denominators(len(samples), tokens), statistics)
+
+
+def _counted_rewards(group: ScoredGroup, mask_truncated: bool) -> list[float | None]:
+    """[G] rewards, None for replies that leave the loss."""
+    pairs = zip(group.rollout.completions, group.scores, strict=True)
+    return [
+        None if mask_truncated and c.finish_reason is FinishReason.LENGTH else score.reward
+        for c, score in pairs
+    ]
+
+
+def _samples(group: ScoredGroup, advantages: GroupAdvantages) -> Iterator[_Sample]:
+    prompt_ids = group.prompt.token_ids
+    assert len(prompt_ids) > 0, "the first response token needs one that predicts it"
+    for i, completion in enumerate(group.rollout.completions):
+        assert len(completion.token_ids) == len(completion.logprobs)
+        counted = np.isfinite(completion.logprobs)
+        if advantages.valid[i] and counted.any():
+            yield _Sample(
+                prompt_ids=prompt_ids,
+                response_ids=completion.token_ids,
+                old_logprobs=completion.logprobs,
+                counted=counted,
+                advantage=advantages.advantages[i],
+            )
+
+
+def _balance(samples: Sequence[_Sample], ranks: int) -> list[list[_Sample]]:
+    """Longest first, each to the rank with the fewest tokens so far; every share ends up sorted,
+    so micro-batches hold samples of like length, and one that is too big for memory comes first."""
+    shares: list[list[_Sample]] = [[] for _ in range(ranks)]
+    loads = [(0, rank) for rank in range(ranks)]
+    for sample in sorted(samples, key=lambda s: s.length, reverse=True):
+        tokens, rank = loads[0]
+        shares[rank].append(sample)
+        heapq.heapreplace(loads, (tokens + sample.length, rank))
+    return shares
+
+
+def _microbatch(samples: Sequence[_Sample], pad_token_id: int, multiple_of: int) -> MicroBatch:
+    """Pad samples to one width; none make a padding row that counts nowhere."""
+    lengths = np.array([s.length for s in samples] or [_EMPTY_LENGTH], dtype=np.int64)
+    shape = (len(lengths), -(-int(lengths.max()) // multiple_of) * multiple_of)
+    input_ids = np.full(shape, pad_token_id, dtype=np.int64)
+    mask = np.zeros(shape, dtype=np.bool_)
+    old_logprobs = np.zeros(shape, dtype=np.float32)
+    advantages = np.zeros(len(lengths), dtype=np.float32)
+    for row, sample in enumerate(samples):
+        start, end = len(sample.prompt_ids), sample.length
+        input_ids[row, :start] = sample.prompt_ids
+        input_ids[row, start:end] = sample.response_ids
+        mask[row, start:end] = sample.counted
+        old_logprobs[row, start:end] = np.where(sample.counted, sample.old_logprobs, 0.0)
+        advantages[row] = sample.advantage
+    return MicroBatch(input_ids, lengths, mask, old_logprobs, advantages)
+
+
+def _statistics(
+    groups: Sequence[ScoredGroup], advantages: Sequence[GroupAdvantages], *, trained_samples: int
+) -> StepStatistics:
+    completions = [c for g in groups for c in g.rollout.completions]
+    scores = [s for g in groups for s in g.scores if s.reward is not None and np.isfinite(s.reward)]
+    lengths = [len(c.token_ids) for c in completions]
+    return StepStatistics(
+        samples=len(completions),
+        trained_samples=trained_samples,
+        prompt_tokens=sum(len(g.prompt.token_ids) for g in groups),
+        response_tokens=sum(lengths),
+        reward_mean=_mean([s.reward for s in scores if s.reward is not None]),
+        reward_std=_mean([a.std for a in advantages]),
+        zero_std_fraction=_mean([not a.has_signal for a in advantages]),
+        accuracy_mean=_mean([s.accuracy for s in scores]),
+        format_accuracy_mean=_mean([s.format_accuracy for s in scores]),
+        response_tokens_mean=_mean(lengths),
+        truncated_fraction=_mean([c.finish_reason is FinishReason.LENGTH for c in completions]),
+        advantages=tuple(a.advantages for a in advantages),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else 0.0

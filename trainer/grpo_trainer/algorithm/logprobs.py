@@ -1,0 +1,100 @@
+"""The distribution that tokens are drawn from, and the log-probability of each token in it.
+
+Producers draw with these functions and consumers train with them, so that with equal weights the
+importance ratio is 1: temperature, then top-k, then nucleus, renormalised, all in fp32.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenLogprobs:
+    """What the loss needs to know of N drawn tokens."""
+
+    logprobs: Tensor
+    """[N] fp32, differentiable."""
+    entropy: Tensor
+    """[N] fp32, in nats, of the distribution each token was drawn from; detached."""
+
+
+def restrict_support(
+    logits: Tensor, top_k: int | None, top_p: float, keep: Tensor | None = None
+) -> Tensor:
+    """Set the logits [N, V] outside the top-k, then outside the nucleus of the rest, to -inf.
+
+    `top_k` None and `top_p` 1 are off. The sets are those of transformers' TopKLogitsWarper and
+    TopPLogitsWarper: ties with the k-th logit stay, and the likeliest token always does. The
+    tokens `keep` [N] stay too, whatever their rank: one that an older policy drew may have left
+    the nucleus since, and its log-probability has to remain finite.
+    """
+    with torch.no_grad():
+        inside = torch.ones_like(logits, dtype=torch.bool)
+        if top_k is not None and top_k < logits.shape[-1]:
+            inside = logits >= logits.topk(top_k, dim=-1).values[:, -1:]
+        if top_p < 1:
+            ascending, order = logits.masked_fill(~inside, -torch.inf).sort(dim=-1)
+            tail = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - top_p
+            tail[:, -1] = False
+            inside = ~torch.empty_like(tail).scatter_(1, order, tail)
+        if keep is not None:
+            inside.scatter_(1, keep[:, None], True)
+    return logits.masked_fill(~inside, -torch.inf)
+
+
+def sampling_distribution(
+    logits: Tensor,
+    temperature: float,
+    top_k: int | None,
+    top_p: float,
+    keep: Tensor | None = None,
+) -> Tensor:
+    """Log-probabilities [N, V] fp32 that tokens are drawn with, for logits [N, V] of any float.
+
+    Temperature 0 is greedy: all mass on the likeliest token, and on the first of equals.
+    """
+    logits = logits.float()
+    if temperature == 0:
+        best = logits.argmax(dim=-1, keepdim=True)
+        return torch.full_like(logits, -torch.inf).scatter_(1, best, 0.0)
+    logits = logits / temperature
+    if top_k is not None or top_p < 1:
+        logits = restrict_support(logits, top_k, top_p, keep)
+    return logits.log_softmax(dim=-1)
+
+
+def token_logprobs(
+    logits: Tensor,
+    targets: Tensor,
+    *,
+    temperature: float,
+    top_k: int | None,
+    top_p: float,
+    chunk: int = 1024,
+) -> TokenLogprobs:
+    """Log-probabilities of the tokens `targets` [N] under logits [N, V] of any float type.
+
+    Works through `chunk` rows at a time and computes each chunk again in the backward pass, so
+    that never more than one chunk of fp32 logits is alive.
+    """
+    assert temperature > 0, "a greedy choice has no gradient"
+    run = partial(_chunk_logprobs, temperature=temperature, top_k=top_k, top_p=top_p)
+    if torch.is_grad_enabled() and logits.requires_grad and len(logits) > chunk:
+        # Nothing in a chunk draws random numbers.
+        run = partial(checkpoint, run, use_reentrant=False, preserve_rng_state=False)
+    chunks = zip(torch.split(logits, chunk), torch.split(targets, chunk), strict=True)
+    logprobs, entropies = zip(*(run(rows, tokens) for rows, tokens in chunks), strict=True)
+    return TokenLogprobs(torch.cat(logprobs), torch.cat(entropies))
+
+
+def _chunk_logprobs(
+    logits: Tensor, targets: Tensor, *, temperature: float, top_k: int | None, top_p: float
+) -> tuple[Tensor, Tensor]:
+    distribution = sampling_distribution(logits, temperature, top_k, top_p, keep=targets)
+    # entr(p) = -p ln p is 0 at p = 0, where -inf times 0 would be NaN.
+    entropy = torch.special.entr(distribution.detach().exp()).sum(dim=-1)
+    return distribution.gather(1, targets[:, None]).squeeze(1), entropy

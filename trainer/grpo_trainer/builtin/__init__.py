@@ -1,0 +1,19 @@
+"""A model and a data set made on the spot: a run needs no download. Imports no torch by itself."""
+
+from .addition import Split, addition_rows
+from .names import is_builtin
+from .recipe import OnProgress, Recipe, ReplyFormat
+from .store import default_cache, ensure_model, ensure_tiny_model, resolve_model_path
+
+__all__ = [
+    "OnProgress",
+    "Recipe",
+    "ReplyFormat",
+    "Split",
+    "addition_rows",
+    "default_cache",
+    "ensure_model",
+    "ensure_tiny_model",
+    "is_builtin",
+    "resolve_model_path",
+]

@@ -1,0 +1,8 @@
+"""Paths that name something built in."""
+
+SCHEME = "builtin://"
+
+
+def is_builtin(path: str) -> bool:
+    """Whether a model or data set path names a built-in one."""
+    return path.startswith(SCHEME)

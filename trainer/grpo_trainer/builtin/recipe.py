@@ -1,0 +1,66 @@
+"""How the tiny model is made. The values are measured; equal recipes give equal models."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+OnProgress = Callable[[int, int, float], None]
+"""Called with steps done, steps in all, and the accuracy on held-out sums."""
+
+
+class ReplyFormat(StrEnum):
+    """The form of the model's replies."""
+
+    BOXED = "boxed"
+    THINK_ANSWER_TAGS = "think_answer_tags"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A small Qwen2 and a short supervised warm-up by a careless teacher.
+
+    The teacher forgets the carry more often than not and slips in the units, so the model learns
+    the format and the wrong habit: greedy decoding fails on every sum with a carry, yet the right
+    answer keeps enough probability for a reward to find it. The rest is left to GRPO.
+    """
+
+    reply_format: ReplyFormat = ReplyFormat.BOXED
+    seed: int = 0
+    """Of the initial weights, the teacher and the batches."""
+    hidden_size: int = 128
+    intermediate_size: int = 320
+    layers: int = 2
+    heads: int = 2
+    """Of 64 dimensions, the least that vLLM takes on CPU; two, for a tensor parallelism of two."""
+    forget_carry: float = 0.75
+    """Probability that the teacher forgets a carry."""
+    slip: float = 0.3
+    """Probability that the teacher's units are off by one."""
+    answers_per_sum: int = 40
+    steps: int = 500
+    extra_steps: int = 100
+    """Steps of each further round while the accuracy is too low."""
+    extra_rounds: int = 3
+    min_accuracy: float = 0.42
+    """Least `exact_accuracy` on held-out sums; a perfect imitation of the teacher reaches .453."""
+    batch_size: int = 256
+    learning_rate: float = 2e-3
+    learning_rate_warmup_steps: int = 30
+    weight_decay: float = 0.1
+    revision: int = 1
+    """Raised when code changes what the same values give: data, teacher, tokenizer or template."""
+
+    @property
+    def name(self) -> str:
+        """A directory name that differs for every recipe."""
+        values = json.dumps(asdict(self), sort_keys=True)
+        return f"tiny-{self.reply_format}-{hashlib.sha256(values.encode()).hexdigest()[:12]}"
+
+
+def tiny_recipe(reply_format: ReplyFormat, seed: int) -> Recipe:
+    """The recipe of `builtin://tiny`."""
+    if reply_format is ReplyFormat.BOXED:
+        return Recipe(reply_format, seed)
+    return Recipe(reply_format, seed, steps=200, min_accuracy=0.40)

@@ -1,0 +1,23 @@
+"""The careless teacher, and the form its answers are given in."""
+
+import random
+
+from .recipe import ReplyFormat
+
+
+def careless_answer(a: int, b: int, rng: random.Random, *, forget_carry: float, slip: float) -> int:
+    """a + b, where at these probabilities a carry is forgotten and the units are off by one."""
+    tens, units = divmod(a + b, 10)
+    if a % 10 + b % 10 >= 10 and rng.random() < forget_carry:
+        tens -= 1
+    if rng.random() < slip:
+        units = (units + rng.choice((-1, 1))) % 10
+    return 10 * tens + units
+
+
+def reply(a: int, b: int, answer: int, reply_format: ReplyFormat) -> str:
+    """The reply that gives `answer`; it thinks aloud the sum of the units, always rightly."""
+    if reply_format is ReplyFormat.BOXED:
+        return f"\\boxed{{{answer}}}"
+    units = f"{a % 10}+{b % 10}={a % 10 + b % 10}"
+    return f"<think>{units}</think><answer>{answer}</answer>"

@@ -1,0 +1,174 @@
+"""The supervised warm-up that makes the tiny model: about a minute on one CPU core."""
+
+import json
+import random
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from .addition import Split, question, sums
+from .recipe import OnProgress, Recipe
+from .teacher import careless_answer, reply
+from .tokenizer import MAX_POSITIONS, VOCAB_SIZE, build_tokenizer
+
+_STEPS_PER_REPORT = 50
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dialogues:
+    """Prompts with their replies; all prompts are equally long, replies are padded on the right."""
+
+    ids: Tensor
+    """[N, P + R]"""
+    reply_mask: Tensor
+    """[N, R], 1.0 up to the end-of-sequence token."""
+
+    def __getitem__(self, index: Tensor) -> "Dialogues":
+        return Dialogues(self.ids[index], self.reply_mask[index])
+
+
+def write_model(directory: Path, recipe: Recipe, on_progress: OnProgress) -> None:
+    """Warm a model up and save it with its tokenizer and recipe, as `from_pretrained` reads them.
+
+    Raises RuntimeError when the accuracy stays below the recipe's after all rounds.
+    """
+    tokenizer = build_tokenizer()
+    tokenizer.save_pretrained(directory)  # as it is now: use leaves the padding asked for behind
+    model = build_model(recipe, tokenizer)
+    accuracy = _train(model, tokenizer, recipe, on_progress)
+    if accuracy < recipe.min_accuracy:
+        raise RuntimeError(
+            f"the warm-up of {recipe.name} ended at a held-out accuracy of {accuracy:.3f}, "
+            f"below {recipe.min_accuracy}"
+        )
+    model.save_pretrained(directory)
+    made = {**asdict(recipe), "held_out_accuracy": accuracy}
+    (directory / "recipe.json").write_text(json.dumps(made, indent=2) + "\n")
+
+
+def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+    """The untrained model in float32; the caller's random state is left as it was."""
+    config = Qwen2Config(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=recipe.hidden_size,
+        intermediate_size=recipe.intermediate_size,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        num_key_value_heads=recipe.heads,
+        max_position_embeddings=MAX_POSITIONS,
+        tie_word_embeddings=False,
+        sliding_window=None,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        torch_dtype="float32",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        model = Qwen2ForCausalLM(config)
+    # Plain sampling: transformers would else keep only the 50 likeliest of the 128 tokens.
+    model.generation_config.update(do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
+    return model
+
+
+def exact_accuracy(model: Qwen2ForCausalLM, dialogues: Dialogues) -> float:
+    """Mean probability of the replies: the accuracy of sampling at temperature 1, without noise."""
+    with torch.no_grad():
+        return float(_reply_logprobs(model, dialogues).sum(1).exp().mean())
+
+
+def held_out_dialogues(tokenizer: PreTrainedTokenizerFast, recipe: Recipe) -> Dialogues:
+    """The held-out sums with their right replies."""
+    return _encode(tokenizer, recipe, ((a, b, a + b) for a, b in sums(Split.HELD_OUT)))
+
+
+def _train(
+    model: Qwen2ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    recipe: Recipe,
+    on_progress: OnProgress,
+) -> float:
+    lessons = _encode(tokenizer, recipe, _lessons(recipe))
+    held_out = held_out_dialogues(tokenizer, recipe)
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=recipe.learning_rate,
+        betas=(0.9, 0.98),
+        weight_decay=recipe.weight_decay,
+    )
+    generator = torch.Generator().manual_seed(recipe.seed)
+    done = 0
+    for steps in (recipe.steps, *[recipe.extra_steps] * recipe.extra_rounds):
+        for step in range(1, steps + 1):
+            for group in optimizer.param_groups:
+                group["lr"] = recipe.learning_rate * _schedule(step, steps, recipe)
+            batch = torch.randint(len(lessons.ids), (recipe.batch_size,), generator=generator)
+            _step(model, optimizer, lessons[batch])
+            if step % _STEPS_PER_REPORT == 0 or step == steps:
+                accuracy = exact_accuracy(model, held_out)
+                on_progress(done + step, done + steps, accuracy)
+        done += steps
+        if accuracy >= recipe.min_accuracy:
+            break
+    return accuracy
+
+
+def _schedule(step: int, steps: int, recipe: Recipe) -> float:
+    """Learning-rate factor: a linear rise, flat, and from half way on linearly to 0."""
+    return min(1.0, step / recipe.learning_rate_warmup_steps, 2 * (1 - (step - 1) / steps))
+
+
+def _step(model: Qwen2ForCausalLM, optimizer: torch.optim.Optimizer, batch: Dialogues) -> None:
+    loss = -_reply_logprobs(model, batch).sum() / batch.reply_mask.sum()
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
+    optimizer.step()
+
+
+def _reply_logprobs(model: Qwen2ForCausalLM, dialogues: Dialogues) -> Tensor:
+    """[N, R] log-probability of each reply token, 0 where padded.
+
+    Padding stands behind everything else, where causal attention never looks: no mask is needed.
+    """
+    length = dialogues.reply_mask.shape[1]
+    logits = model(dialogues.ids, use_cache=False, logits_to_keep=length + 1).logits[:, :-1]
+    loss = cross_entropy(
+        logits.flatten(0, 1), dialogues.ids[:, -length:].flatten(), reduction="none"
+    )
+    return -loss.view_as(dialogues.reply_mask) * dialogues.reply_mask
+
+
+def _lessons(recipe: Recipe) -> Iterable[tuple[int, int, int]]:
+    """Sums of the training split with answers of the teacher."""
+    rng, pairs = random.Random(recipe.seed), sums(Split.TRAIN)
+    for _ in range(recipe.answers_per_sum):
+        for a, b in pairs:
+            answer = careless_answer(a, b, rng, forget_carry=recipe.forget_carry, slip=recipe.slip)
+            yield a, b, answer
+
+
+def _encode(
+    tokenizer: PreTrainedTokenizerFast, recipe: Recipe, answered: Iterable[tuple[int, int, int]]
+) -> Dialogues:
+    """Sums (a, b, answer) as the chat template and the reply format have them."""
+    answered = list(answered)
+    prompts = {
+        (a, b): tokenizer.apply_chat_template(
+            [{"role": "user", "content": question(a, b)}], add_generation_prompt=True
+        )
+        for a, b in {(a, b) for a, b, _ in answered}
+    }
+    replies = tokenizer(
+        [reply(*item, recipe.reply_format) + tokenizer.eos_token for item in answered],
+        padding=True,
+        padding_side="right",
+        return_tensors="pt",
+    )
+    ids = [torch.tensor([prompts[a, b] for a, b, _ in answered]), replies["input_ids"]]
+    return Dialogues(torch.cat(ids, dim=1), replies["attention_mask"].float())

@@ -1,0 +1,177 @@
+"""The commands: each turns parsed arguments into an exit code."""
+
+import copy
+import json
+import re
+import sys
+from argparse import Namespace
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..errors import InvalidInputError
+from ..options import RunOptions
+from ..spec import API_VERSION, KIND, MAX_NAME_LENGTH, ExitCode, GRPOJob, Metadata
+from .flags import FLAGS, OPTION, SPEC, Flag, put
+from .manifests import Document, read_document, read_documents
+from .resume import spec_differences
+
+Given = list[tuple[Flag, Any]]
+"""The flags on the command line with their values."""
+
+
+def run(arguments: Namespace) -> int:
+    """Train; on a directory that holds a run, go on with it."""
+    from ..reporting import RunLayout  # slow, and the other commands do without
+
+    given, run_dir = given_flags(arguments), arguments.run_dir
+    stored = RunLayout.of(RunOptions(run_dir)).spec if run_dir is not None else None
+    earlier = read_document(str(stored)) if stored is not None and stored.exists() else None
+    base = read_document(arguments.file) if arguments.file is not None else earlier
+    job = job_of(base, given)
+    if earlier is not None:
+        faults = spec_differences(earlier.parse().spec, job.spec)
+        if faults:
+            hint = f"{run_dir} holds a run of another spec; resume it with its own, or take another"
+            raise InvalidInputError([f"--run-dir: {hint} directory", *map(str, faults)])
+    require_trainer()
+    options = RunOptions(
+        run_dir=run_dir or new_run_dir(job.metadata.name, datetime.now()),
+        **{key: getattr(arguments, key) for key in ("host", "port") if hasattr(arguments, key)},
+        **options_of(given, job.spec.tracking.project),
+    )
+    if earlier is None:
+        refuse_foreign_checkpoints(options)
+
+    from ..driver import run as drive
+
+    return drive(job, options)
+
+
+def manifest(arguments: Namespace) -> int:
+    """Print the GRPOJob that the flags describe."""
+    given = given_flags(arguments)
+    job = job_of(None, given)
+    # ASCII: PyYAML loses some line ends, such as U+0085, when it writes Unicode.
+    print(yaml.safe_dump(job.to_manifest(), sort_keys=False), end="")
+    for flag, _ in given:
+        if flag.path.startswith(OPTION):
+            print(f"note: {flag.long} has no field in a manifest", file=sys.stderr)
+    print("note: in a cluster, add spec.storage with claimName or size", file=sys.stderr)
+    return ExitCode.SUCCESS
+
+
+def validate(arguments: Namespace) -> int:
+    """Check every manifest of every file."""
+    faults: list[str] = []
+    for path in arguments.files:
+        found = faults_of_file(path)
+        if not found:
+            print(f"{path}: valid")
+        faults += found
+    if faults:
+        raise InvalidInputError(faults)
+    return ExitCode.SUCCESS
+
+
+def schema(arguments: Namespace) -> int:
+    """Print the JSON schema of the manifest, for editors."""
+    body = GRPOJob.model_json_schema(by_alias=True)
+    body = {"$schema": "https://json-schema.org/draft/2020-12/schema", **body}
+    body["required"] = ["apiVersion", "kind", "metadata"]
+    body["$defs"][Metadata.__name__]["required"] = ["name"]
+    print(json.dumps(body, indent=2))
+    return ExitCode.SUCCESS
+
+
+def faults_of_file(path: str) -> list[str]:
+    """Everything wrong with a file's manifests, each with its place."""
+    faults: list[str] = []
+    try:
+        documents = read_documents(path)
+    except InvalidInputError as error:
+        return list(error.faults)
+    for document in documents:
+        try:
+            document.parse()
+        except InvalidInputError as error:
+            faults += error.faults
+    return faults
+
+
+def given_flags(arguments: Namespace) -> Given:
+    """Flags of the table that the command line holds."""
+    return [(flag, getattr(arguments, flag.key)) for flag in FLAGS if hasattr(arguments, flag.key)]
+
+
+def job_of(base: Document | None, given: Given) -> GRPOJob:
+    """The job of a manifest and flags; a flag that is given wins over the manifest's field.
+
+    Without a manifest the job is called after its project. Raises InvalidInputError with every
+    fault, and the flag behind it.
+    """
+    fields = {flag.path: (flag, value) for flag, value in given if flag.path.startswith(SPEC)}
+    document = copy.deepcopy(base) if base is not None else _empty(fields)
+    for path, (flag, value) in fields.items():
+        put(document.data, path, value)
+        for further, implied in flag.also.items():
+            put(document.data, further, implied)
+    return document.parse({path: "/".join(flag.names) for path, (flag, _) in fields.items()})
+
+
+def options_of(given: Given, project: str) -> dict[str, Any]:
+    """Fields of RunOptions that flags set.
+
+    Checkpoints and evaluations go to a folder of the project's name, as the original did, so that
+    two projects may share the flag's value.
+    """
+    options = {f.path.removeprefix(OPTION): v for f, v in given if f.path.startswith(OPTION)}
+    for folder in ("checkpoint_dir", "evaluation_dir"):
+        if folder in options:
+            options[folder] = options[folder] / project.replace(" ", "_")
+    return options
+
+
+def new_run_dir(name: str, now: datetime) -> Path:
+    """A directory that did not exist. Raises InvalidInputError when it cannot be made."""
+    path = Path("runs") / f"{name}-{now:%Y%m%d-%H%M%S}"
+    try:
+        path.mkdir(parents=True)
+    except OSError as error:
+        raise InvalidInputError(f"{path}: {error.strerror}; give another --run-dir") from error
+    return path
+
+
+def require_trainer() -> None:
+    """Raises InvalidInputError where only the light part of the package is installed."""
+    missing = [name for name in ("colossalai", "ray", "torch") if find_spec(name) is None]
+    if missing:
+        raise InvalidInputError(
+            f"grpo run: needs {', '.join(missing)}; install grpo-operator[trainer]"
+        )
+
+
+def refuse_foreign_checkpoints(options: RunOptions) -> None:
+    """A new run must not go on from the checkpoints of another one."""
+    folder = options.checkpoint_dir
+    if folder is not None and any(folder.glob("step-*")):
+        raise InvalidInputError(
+            f"--save-dir: {folder} holds the checkpoints of another run; go on with that one by "
+            "its --run-dir, or give another directory"
+        )
+
+
+def _empty(fields: dict[str, tuple[Flag, Any]]) -> Document:
+    _, project = fields.get("spec.tracking.project", (None, ""))
+    metadata = {"name": job_name(project) or Metadata().name}
+    data = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {}}
+    return Document("command line", data)
+
+
+def job_name(project: str) -> str:
+    """A project's name as a legal name of an object; empty when nothing of it is legal."""
+    name = re.sub(r"[^a-z0-9]+", "-", project.lower())
+    return re.sub(r"^[^a-z]+", "", name)[:MAX_NAME_LENGTH].rstrip("-")

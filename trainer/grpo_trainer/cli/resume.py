@@ -1,0 +1,37 @@
+"""What may change between the starts of one run."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..spec import MUTABLE_FIELDS, Fault, GRPOJobSpec
+
+_MAX_STEPS = "spec.maxSteps"
+
+
+def spec_differences(old: GRPOJobSpec, new: GRPOJobSpec) -> list[Fault]:
+    """Fields in which `new` cannot continue a run of `old`, each with both values.
+
+    May change: what changes in a cluster too (suspend, producers.replicas, deadlines, time to live,
+    backoffLimit), and maxSteps upwards, to train on; the learning rate then follows the longer
+    schedule. All else would make the result that of neither spec.
+    """
+    faults = []
+    for path, before, after in _changes("spec", _plain(old), _plain(new)):
+        longer = path == _MAX_STEPS and (after is None or (before is not None and after > before))
+        if path not in MUTABLE_FIELDS and not longer:
+            legal = f"{before!r}, with which the run began"
+            more = " or more" if path == _MAX_STEPS and before is not None else ""
+            faults.append(Fault(path, after, legal + more))
+    return faults
+
+
+def _plain(spec: GRPOJobSpec) -> dict[str, Any]:
+    return spec.model_dump(mode="json", by_alias=True)
+
+
+def _changes(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in [*old, *(key for key in new if key not in old)]:
+            yield from _changes(f"{path}.{key}", old.get(key), new.get(key))
+    elif old != new:
+        yield path, old, new

@@ -1,0 +1,84 @@
+"""The driver's entry in a cluster: `python -m grpo_trainer.cluster`, without arguments.
+
+The spec comes from a mounted file and everything else from the environment, so that nothing of a
+user's ever passes through a shell.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_trainer.errors import InvalidInputError
+from grpo_trainer.options import RunOptions
+from grpo_trainer.spec import ExitCode, GRPOJob, parse_manifest
+
+DEFAULT_SPEC = "/etc/grpo/spec.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEnvironment:
+    """What the operator tells a driver."""
+
+    spec_file: Path
+    """`GRPO_SPEC`: the GRPOJob as JSON."""
+    run_dir: Path
+    """`GRPO_RUN_DIR`: on the volume."""
+    attempt: int
+    """`GRPO_ATTEMPT`."""
+    token: str | None
+    """`RAY_AUTH_TOKEN`: also the token of `/drain`."""
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> "ClusterEnvironment":
+        """Raises InvalidInputError for a variable that is missing or no number."""
+        if "GRPO_RUN_DIR" not in environment:
+            raise InvalidInputError("GRPO_RUN_DIR: not set; legal: a directory on the volume")
+        attempt = environment.get("GRPO_ATTEMPT", "0")
+        if not attempt.isdecimal():
+            raise InvalidInputError(f"GRPO_ATTEMPT: {attempt!r} is not legal: a number")
+        return cls(
+            spec_file=Path(environment.get("GRPO_SPEC", DEFAULT_SPEC)),
+            run_dir=Path(environment["GRPO_RUN_DIR"]),
+            attempt=int(attempt),
+            token=environment.get("RAY_AUTH_TOKEN"),
+        )
+
+
+def read_job(path: Path) -> GRPOJob:
+    """The job of the mounted file; raises InvalidInputError."""
+    import yaml
+
+    try:
+        return parse_manifest(yaml.safe_load(path.read_text()))
+    except (OSError, yaml.YAMLError) as error:
+        raise InvalidInputError(f"{path}: {error}") from error
+    except ValueError as error:
+        raise InvalidInputError(str(error).splitlines()) from error
+
+
+def main() -> int:
+    """Run the driver in the Ray cluster that this process belongs to; returns its exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        environment = ClusterEnvironment.read(os.environ)
+        job = read_job(environment.spec_file)
+        options = RunOptions(
+            run_dir=environment.run_dir,
+            host="0.0.0.0",
+            ray_address="auto",
+            token=environment.token,
+            attempt=environment.attempt,
+        )
+        from grpo_trainer.driver import run
+
+        return run(job, options)
+    except InvalidInputError as error:
+        print(error, file=sys.stderr)
+        return ExitCode.BAD_INPUT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Training processes: one Ray actor each, over ColossalAI's Booster."""

@@ -1,0 +1,131 @@
+"""The Ray actor around one training process. The driver makes it remote."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from grpo_trainer.algorithm.batching import MicroBatch
+from grpo_trainer.algorithm.totals import Denominators
+
+from .policy import PolicyOptions
+
+RENDEZVOUS_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """Where the processes of a run meet."""
+
+    host: str
+    port: int
+
+
+PUBLISH = "publish"
+
+
+class Consumer:
+    """One rank of the training processes.
+
+    Training calls run one after the other in one thread; publishing has a thread of its own, so
+    that it overlaps the next step.
+    """
+
+    def __init__(self) -> None:
+        self._sent = threading.Event()
+        self._sent.set()
+
+    def address(self, port: int | None) -> Rendezvous:
+        """An address of this node for the processes to meet at."""
+        host = ray.util.get_node_ip_address()
+        if port is not None:
+            return Rendezvous(host, port)
+        with socket.socket() as free:
+            free.bind(("", 0))
+            return Rendezvous(host, free.getsockname()[1])
+
+    def start(self, options: PolicyOptions, meeting: Rendezvous, state: str | None) -> int:
+        """Join the others, build the policy and restore its state; returns this process's id."""
+        # Imported here: the actor must answer `address` before seconds of imports.
+        import torch
+        import torch.distributed as dist
+
+        from .export import WeightExporter
+        from .policy import Policy
+        from .state import load_state
+
+        self._options = options
+        if options.device == "cpu":
+            from .accelerator import install_cpu_accelerator
+
+            install_cpu_accelerator()
+            torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        import colossalai
+
+        colossalai.launch(
+            options.rank,
+            options.layout.world,
+            meeting.host,
+            meeting.port,
+            seed=options.seed,
+            verbose=False,
+        )
+        # A dead peer must end a collective within minutes, not after the default half hour.
+        dist.distributed_c10d._set_pg_timeout(
+            timedelta(seconds=RENDEZVOUS_SECONDS), dist.group.WORLD
+        )
+        self._policy = Policy(options)
+        if state is not None:
+            load_state(self._policy, Path(state))
+        self._exporter = WeightExporter(self._policy)
+        return os.getpid()
+
+    def snapshot(self, version: int) -> None:
+        """Copy the weights to the host as the given version."""
+        self._wait_until_sent()
+        self._exporter.snapshot(version)
+        self._sent.clear()
+
+    def train(self, shard: Sequence[MicroBatch], denominators: Denominators, step: int) -> Any:
+        """One optimizer step, then the snapshot of version step + 1; returns a StepResult."""
+        from .training import train_step
+
+        began = time.perf_counter()
+        result = train_step(self._policy, shard, denominators, step)
+        seconds = time.perf_counter() - began
+        self.snapshot(step + 1)
+        return replace(result, seconds=seconds)
+
+    def skip(self, step: int) -> None:
+        """Version step + 1 equals version step: a step without signal moves nothing."""
+        self.snapshot(step + 1)
+
+    @ray.method(concurrency_group=PUBLISH)
+    def publish(self) -> list[Any]:
+        """Put the snapshot into the object store; a list keeps Ray from resolving the reference."""
+        assert not self._sent.is_set(), "publish follows a snapshot"
+        try:
+            return [ray.put(self._exporter.bundle())]
+        finally:
+            self._sent.set()
+
+    def _wait_until_sent(self) -> None:
+        options = self._options
+        if options.layout.exports(options.rank) and not self._sent.wait(RENDEZVOUS_SECONDS):
+            raise TimeoutError(f"weights of version {self._exporter.version} were never published")
+
+    def save(self, model_file: str | None, state_directory: str, step: int) -> list[str]:
+        """Write this rank's part of a checkpoint; returns the names of the tensors written."""
+        from .state import save_state
+
+        save_state(self._policy, Path(state_directory), step)
+        return self._exporter.save(Path(model_file)) if model_file is not None else []

@@ -1,0 +1,124 @@
+"""Checkpoints on disk: a directory is complete or it does not count."""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grpo_trainer.errors import InvalidInputError
+
+COMPLETE = "COMPLETE"
+TRAINER_STATE = "trainer"
+DRIVER_STATE = "driver.json"
+INDEX = "model.safetensors.index.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A complete checkpoint."""
+
+    step: int
+    path: Path
+
+    @property
+    def trainer_state(self) -> Path:
+        """Files of the training processes."""
+        return self.path / TRAINER_STATE
+
+    def driver_state(self) -> Mapping[str, Any]:
+        """What the driver wrote of itself."""
+        state: Mapping[str, Any] = json.loads((self.trainer_state / DRIVER_STATE).read_text())
+        return state
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint in a directory that a user names; raises InvalidInputError unless complete."""
+    if not (path / COMPLETE).exists():
+        raise InvalidInputError(
+            f"spec.checkpoint.resumeFrom: {str(path)!r} is not legal: a directory step-N that "
+            f"holds a file {COMPLETE}"
+        )
+    return Checkpoint(int((path / COMPLETE).read_text()), path)
+
+
+class CheckpointStore:
+    """The checkpoints of one run, `step-N` each."""
+
+    def __init__(self, directory: Path, keep_last: int) -> None:
+        self._directory = directory
+        self._keep_last = keep_last
+        directory.mkdir(parents=True, exist_ok=True)
+        # Whatever a killed run left half-written.
+        for leftover in directory.glob(".step-*"):
+            shutil.rmtree(leftover)
+
+    def complete(self) -> list[Checkpoint]:
+        """Complete checkpoints, oldest first."""
+        found = [
+            Checkpoint(int(path.name.removeprefix("step-")), path)
+            for path in self._directory.glob("step-*")
+            if path.name.removeprefix("step-").isdigit() and (path / COMPLETE).exists()
+        ]
+        return sorted(found, key=lambda c: c.step)
+
+    def newest(self) -> Checkpoint | None:
+        """Where a run goes on from."""
+        return next(reversed(self.complete()), None)
+
+    def begin(self, step: int) -> Path:
+        """An empty directory to write the checkpoint of a step into."""
+        partial = self._directory / f".step-{step}"
+        shutil.rmtree(partial, ignore_errors=True)
+        (partial / TRAINER_STATE).mkdir(parents=True)
+        return partial
+
+    def commit(self, partial: Path, step: int, state: Mapping[str, Any]) -> Checkpoint:
+        """Make the directory count: everything on disk first, the marker last."""
+        (partial / TRAINER_STATE / DRIVER_STATE).write_text(json.dumps(state))
+        for path in partial.rglob("*"):
+            _sync(path)
+        final = self._directory / f"step-{step}"
+        shutil.rmtree(final, ignore_errors=True)
+        partial.rename(final)
+        _sync(self._directory)
+        (final / COMPLETE).write_text(str(step))
+        _sync(final / COMPLETE)
+        _sync(final)
+        self._prune()
+        return Checkpoint(step, final)
+
+    def _prune(self) -> None:
+        for old in self.complete()[: -self._keep_last]:
+            # The marker goes first, so that a half-deleted directory does not count.
+            (old.path / COMPLETE).unlink()
+            shutil.rmtree(old.path)
+
+
+def model_file(stage: int, stages: int) -> str:
+    """Name of a pipeline stage's weights, as transformers looks for them."""
+    return (
+        "model.safetensors" if stages == 1 else f"model-{stage + 1:05}-of-{stages:05}.safetensors"
+    )
+
+
+def write_index(directory: Path, names: Sequence[Sequence[str]]) -> None:
+    """Tell transformers which file holds which tensor, where there is more than one file."""
+    stages = len(names)
+    if stages == 1:
+        return
+    files = [directory / model_file(stage, stages) for stage in range(stages)]
+    weight_map = {name: file.name for file, of in zip(files, names, strict=True) for name in of}
+    size = sum(file.stat().st_size for file in files)
+    body = {"metadata": {"total_size": size}, "weight_map": weight_map}
+    (directory / INDEX).write_text(json.dumps(body, indent=2))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,23 @@
+"""The files beside the weights that make a checkpoint a model of the hub's format."""
+
+import shutil
+from pathlib import Path
+
+from grpo_trainer.spec import GRPOJobSpec
+
+from .prepare import Prepared
+
+
+def write_model_files(directory: Path, prepared: Prepared, spec: GRPOJobSpec) -> None:
+    """Configuration, tokenizer and, where the model brought some, its Python code."""
+    from transformers import AutoConfig, GenerationConfig
+
+    source, trust = prepared.model_path, spec.model.trust_remote_code
+    config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
+    config.torch_dtype = str(spec.model.dtype)
+    config.save_pretrained(directory)
+    if (Path(source) / "generation_config.json").exists():
+        GenerationConfig.from_pretrained(source).save_pretrained(directory)
+    prepared.tokenizer.save_pretrained(directory)
+    for code in Path(source).glob("*.py") if Path(source).is_dir() else ():
+        shutil.copy2(code, directory / code.name)

@@ -1,0 +1,103 @@
+"""Ray for one run: an instance of its own on a laptop, or the cluster that the driver runs in."""
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import ray
+
+from grpo_trainer.options import RunOptions
+from grpo_trainer.spec import CPU, GRPOJobSpec
+from grpo_trainer.watchdog import watchdog
+
+PRODUCER = "grpo_producer"
+CONSUMER = "grpo_consumer"
+
+ENDED_BY_SIGNAL = 130
+
+
+@contextmanager
+def ray_session(spec: GRPOJobSpec, options: RunOptions, logs: Path) -> Iterator[None]:
+    """Start or join Ray for the block; a Ray of our own leaves its logs, and no process."""
+    if options.ray_address is not None:
+        with _connected(spec, address=options.ray_address):
+            yield
+        return
+    # Ray puts sockets there, whose paths must stay short.
+    directory = Path(tempfile.mkdtemp(prefix="grpo-ray-", dir=options.ray_temp_dir)).resolve()
+    with watchdog(directory):
+        try:
+            with _connected(
+                spec,
+                num_cpus=os.cpu_count() or 1,
+                resources={PRODUCER: spec.producers.replicas, CONSUMER: spec.consumer_processes},
+                include_dashboard=False,
+                _temp_dir=str(directory),
+            ):
+                yield
+        finally:
+            _keep_worker_logs(directory, logs)
+
+
+@contextmanager
+def _connected(spec: GRPOJobSpec, **how: Any) -> Iterator[None]:
+    try:
+        ray.init(
+            runtime_env={"env_vars": actor_environment(spec)},
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+            **how,
+        )
+        yield
+    finally:
+        ray.shutdown()
+
+
+def actor_environment(spec: GRPOJobSpec) -> dict[str, str]:
+    """Variables of every actor: CPU actors share the cores of one machine."""
+    actors = spec.producers.replicas + spec.consumer_processes
+    threads = max(1, (os.cpu_count() or 1) // actors)
+    fixed = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
+    if spec.consumers.accelerator != CPU:
+        fixed["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "8")
+    return {
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONWARNINGS": "ignore",
+        **fixed,
+        **{v.name: v.value for v in spec.env if v.value is not None},
+    }
+
+
+def device_for(accelerator: str, options: RunOptions) -> str:
+    """`cuda` where the spec asks for an accelerator, `cpu` where it asks for none or none is here.
+
+    A laptop trains with the same manifest as a cluster, so a Ray of our own without a GPU falls
+    back to the CPU; in a cluster a missing GPU is a fault, which the actor's start reports.
+    """
+    if accelerator == CPU:
+        return "cpu"
+    if options.ray_address is not None or ray.cluster_resources().get("GPU", 0) > 0:
+        return "cuda"
+    logging.getLogger(__name__).warning(
+        "accelerator %s is not here: running on the CPU instead", accelerator
+    )
+    return "cpu"
+
+
+def end_at_once() -> NoReturn:
+    """End this process without a word to anybody; the watchdog ends what it leaves."""
+    os._exit(ENDED_BY_SIGNAL)
+
+
+def _keep_worker_logs(directory: Path, logs: Path) -> None:
+    """Copy what the actors printed next to the run's other files."""
+    for session in directory.glob("session_2*"):
+        for pattern in ("worker-*.out", "worker-*.err"):
+            for file in session.joinpath("logs").glob(pattern):
+                if file.stat().st_size:
+                    shutil.copy2(file, logs / file.name)

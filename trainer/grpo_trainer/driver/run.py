@@ -1,0 +1,316 @@
+"""Setting a run up, ending it, and saying how it went."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+from grpo_trainer.builtin import OnProgress
+from grpo_trainer.consumer.layout import Layout
+from grpo_trainer.consumer.policy import PolicyOptions
+from grpo_trainer.options import RunOptions
+from grpo_trainer.pipeline import PromptSource, RolloutBuffer
+from grpo_trainer.records import ScoredGroup
+from grpo_trainer.reporting import Reporter, RunLayout, open_reporter
+from grpo_trainer.reports import Outcome, Summary, WorkerReport
+from grpo_trainer.rewards import Scorer
+from grpo_trainer.rollout.engine import EngineOptions
+from grpo_trainer.spec import (
+    ExitCode,
+    GRPOJob,
+    GRPOJobSpec,
+    ResolvedAlgorithm,
+    resolve_algorithm,
+)
+
+from .accounting import Ledger
+from .checkpoints import Checkpoint, CheckpointStore, read_checkpoint
+from .consumers import ConsumerGroup
+from .evaluation import Evaluator
+from .loop import Parts, PolicyFactory, TrainingLoop, score_rollout
+from .prepare import Prepared, prepare
+from .producers import ProducerPool, ProducerSettings
+from .ray_session import device_for, end_at_once, ray_session
+
+MAX_SCORING_PROCESSES = 8
+
+
+def run(job: GRPOJob, options: RunOptions) -> int:
+    """Train; returns 0, or 75 when the run was asked to stop and left a checkpoint.
+
+    A run directory with a checkpoint is resumed. `summary.json` is written at every end.
+
+    Raises:
+        InvalidInputError: spec, data or model are unfit.
+    """
+    return asyncio.run(_run(job, options, began=time.monotonic()))
+
+
+async def _run(job: GRPOJob, options: RunOptions, began: float) -> int:
+    drain = asyncio.Event()
+    async with open_reporter(job, options, drain.set) as reporter:
+        _stop_on_signals(drain, reporter)
+        run_ = _Run(job.spec, options, reporter, drain)
+        outcome, message = Outcome.FAILED, ""
+        try:
+            await run_.go()
+            outcome = Outcome.SUCCEEDED if run_.complete else Outcome.STOPPED
+        except BaseException as error:
+            cause = root_cause(error)
+            message = str(cause) or repr(cause)
+            raise cause from error
+        finally:
+            reporter.finish(run_.summary(outcome, message, time.monotonic() - began))
+    return ExitCode.STOPPED if outcome is Outcome.STOPPED else ExitCode.SUCCESS
+
+
+class _DrainedError(Exception):
+    """The run was asked to stop before it began to train."""
+
+
+class _Run:
+    """One run in one process."""
+
+    def __init__(
+        self, spec: GRPOJobSpec, options: RunOptions, reporter: Reporter, drain: asyncio.Event
+    ) -> None:
+        self._spec = spec
+        self._options = options
+        self._reporter = reporter
+        self._drain = drain
+        self._layout = RunLayout.of(options)
+        self._store = CheckpointStore(self._layout.checkpoints, spec.checkpoint.keep_last)
+        self._total_steps = 0
+        self._consumers: ConsumerGroup | None = None
+        self._pool: ProducerPool | None = None
+        self._loop: TrainingLoop | None = None
+        self._ending = False
+        self.complete = False
+
+    async def go(self) -> None:
+        """Everything from reading the data to the last checkpoint."""
+        spec = self._spec
+        origin = self._store.newest()
+        if origin is None and spec.checkpoint.resume_from is not None:
+            origin = read_checkpoint(Path(spec.checkpoint.resume_from))
+        self._reporter.message("reading the data and the model")
+        try:
+            prepared = await asyncio.to_thread(prepare, spec, self._on_warm_up())
+        except _DrainedError:
+            return
+        self._total_steps = prepared.total_steps
+        if self._drain.is_set():
+            return
+        self._reporter.message("starting Ray")
+        workers = min(MAX_SCORING_PROCESSES, max(1, (os.cpu_count() or 1) // 2))
+        scorer = Scorer(spec.reward, workers)
+        try:
+            with ray_session(spec, self._options, self._layout.logs):
+                await scorer.start()
+                await self._train(prepared, origin, scorer)
+        finally:
+            await scorer.close()
+
+    def _on_warm_up(self) -> OnProgress:
+        """Tell of a built-in model in the making, from its thread, and stop it by a drain."""
+        loop = asyncio.get_running_loop()
+
+        def progress(step: int, total: int, accuracy: float) -> None:
+            if self._drain.is_set():
+                raise _DrainedError
+            text = f"making the built-in model: {step}/{total}, accuracy {accuracy:.3f}"
+            loop.call_soon_threadsafe(self._reporter.message, text)
+
+        return progress
+
+    async def _train(self, prepared: Prepared, origin: Checkpoint | None, scorer: Scorer) -> None:
+        parts = self._parts(prepared, origin, scorer)
+        self._consumers = parts.consumers
+        self._pool = pool = self._producers(parts)
+        evaluator = None
+        if prepared.evaluation and self._spec.evaluation.interval > 0:
+            sampling = prepared.evaluation_sampling
+            evaluator = Evaluator(prepared.evaluation, sampling, self._spec.seed, pool, scorer)
+        self._loop = TrainingLoop(parts, pool, evaluator, origin, self._drain)
+        producing = asyncio.create_task(pool.run())
+        training = asyncio.create_task(self._loop.run())
+        try:
+            # The producers never end by themselves but by a fault that ends the run.
+            await asyncio.wait({producing, training}, return_when=asyncio.FIRST_COMPLETED)
+            if producing.done():
+                await producing
+            await training
+            self.complete = not self._drain.is_set() or self._loop.step >= self._total_steps
+        finally:
+            self._ending = True
+            parts.buffer.close()
+            for task in (training, producing):
+                task.cancel()
+            await asyncio.wait({training, producing})
+            pool.kill()
+            parts.consumers.kill()
+
+    def _parts(self, prepared: Prepared, origin: Checkpoint | None, scorer: Scorer) -> Parts:
+        spec, algorithm = self._spec, resolve_algorithm(self._spec)
+        source = PromptSource(len(prepared.train.prompts), spec.num_episodes, spec.seed)
+        first_source, errors = source.state_dict(), Counter[str]()
+        if origin is not None:
+            state = origin.driver_state()
+            first_source = state["source"]
+            source.load_state_dict(first_source)
+            errors.update(state["scoring_errors"])
+        buffer: RolloutBuffer[ScoredGroup] = RolloutBuffer(
+            source,
+            groups_per_step=spec.groups_per_step,
+            capacity=spec.buffer_capacity,
+            max_staleness=spec.buffer.max_staleness,
+            max_steps=spec.max_steps,
+            max_attempts=algorithm.max_attempts,
+            lease_seconds=float(spec.stall_timeout_seconds),
+            first_step=origin.step if origin else 0,
+        )
+        c = spec.consumers
+        layout = Layout(
+            spec.consumer_processes,
+            c.tensor_parallel_size,
+            c.pipeline_parallel_size,
+            c.zero_stage,
+        )
+        device = device_for(c.accelerator, self._options)
+        consumers = ConsumerGroup(
+            layout,
+            device=device,
+            master_port=self._options.master_port,
+            startup_seconds=float(spec.startup_deadline_seconds),
+            call_seconds=float(spec.stall_timeout_seconds),
+            on_change=self._workers_changed,
+        )
+        return Parts(
+            spec=spec,
+            algorithm=algorithm,
+            prepared=prepared,
+            first_source=first_source,
+            buffer=buffer,
+            scorer=scorer,
+            consumers=consumers,
+            policy=_policy_factory(spec, algorithm, prepared, layout, device),
+            store=self._store,
+            reporter=self._reporter,
+            scoring_errors=errors,
+        )
+
+    def _producers(self, parts: Parts) -> ProducerPool:
+        spec, prepared = self._spec, parts.prepared
+        device = device_for(spec.producers.accelerator, self._options)
+        engine = EngineOptions(
+            model_path=prepared.model_path,
+            tokenizer_path=prepared.tokenizer_path,
+            dtype=spec.model.dtype,
+            device=device,
+            microbatch=spec.batch.inference_microbatch_size,
+            microbatch_replies=spec.batch.inference_microbatch_size * spec.sampling.num_generations,
+            trust_remote_code=spec.model.trust_remote_code,
+        )
+        settings = ProducerSettings(
+            replicas=spec.producers.replicas,
+            min_available=spec.producers.min_available,
+            backend=spec.producers.backend,
+            engine=engine,
+            gpus=spec.producers.tensor_parallel_size if device == "cuda" else 0,
+            sampling=prepared.sampling,
+            num_samples=spec.sampling.num_generations,
+            microbatch=spec.batch.inference_microbatch_size,
+            batch=spec.batch.inference_batch_size,
+            startup_seconds=float(spec.startup_deadline_seconds),
+            call_seconds=float(spec.stall_timeout_seconds),
+        )
+        return ProducerPool(
+            settings,
+            parts.buffer,
+            prepared.train.prompts,
+            on_rollout=lambda lease, rollout: score_rollout(parts, lease, rollout),
+            on_change=self._workers_changed,
+            on_restart=lambda: self._reporter.restart("producer"),
+        )
+
+    def _workers_changed(self) -> None:
+        if self._ending:
+            return
+        self._reporter.workers(
+            WorkerReport(
+                producers_ready=self._pool.ready if self._pool else 0,
+                producers_desired=self._spec.producers.replicas,
+                consumers_ready=self._consumers.ready if self._consumers else 0,
+                consumers_desired=self._spec.consumer_processes,
+            )
+        )
+
+    def summary(self, outcome: Outcome, message: str, seconds: float) -> Summary:
+        """The run so far."""
+        ledger = self._loop.ledger if self._loop else Ledger()
+        newest = self._store.newest()
+        return ledger.summary(
+            outcome,
+            message=message,
+            steps=self._loop.step if self._loop else 0,
+            total_steps=self._total_steps,
+            wall_seconds=seconds,
+            newest_checkpoint=str(newest.path) if newest else None,
+            run_directory=str(self._layout.root),
+        )
+
+
+def _policy_factory(
+    spec: GRPOJobSpec,
+    algorithm: ResolvedAlgorithm,
+    prepared: Prepared,
+    layout: Layout,
+    device: str,
+) -> PolicyFactory:
+    """What a rank builds when it starts from the given weights."""
+
+    def options(rank: int, weights: str) -> PolicyOptions:
+        return PolicyOptions(
+            layout=layout,
+            rank=rank,
+            model_path=weights,
+            reference_path=prepared.model_path if algorithm.kl_coefficient > 0 else None,
+            dtype=spec.model.dtype,
+            gradient_checkpointing=spec.model.gradient_checkpointing,
+            trust_remote_code=spec.model.trust_remote_code,
+            algorithm=algorithm,
+            temperature=spec.sampling.temperature,
+            top_k=spec.sampling.top_k,
+            top_p=spec.sampling.top_p,
+            microbatch=spec.batch.train_microbatch_size,
+            total_steps=prepared.total_steps,
+            seed=spec.seed,
+            device=device,
+        )
+
+    return options
+
+
+def _stop_on_signals(drain: asyncio.Event, reporter: Reporter) -> None:
+    """The first Ctrl-C or SIGTERM asks for a checkpoint and an end, the second ends at once."""
+
+    def stop() -> None:
+        if drain.is_set():
+            end_at_once()
+        reporter.draining()
+        drain.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """The error that a nest of task groups wraps."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,27 @@
+"""How a run is placed on this machine, beside what the spec says."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Locations and addresses of one run."""
+
+    run_dir: Path
+    checkpoint_dir: Path | None = None
+    """None: `checkpoints/` of the run directory; likewise below."""
+    evaluation_dir: Path | None = None
+    rollout_dir: Path | None = None
+    host: str = "127.0.0.1"
+    """Where `/metrics`, `/progress` and `/drain` are served."""
+    port: int = 9464
+    """0, or a port in use, takes a free one."""
+    token: str | None = None
+    """Bearer token of `/drain`; a random one is written to the run directory when absent."""
+    ray_address: str | None = None
+    """None starts a Ray of its own; `auto` joins the one this process runs in."""
+    ray_temp_dir: Path | None = None
+    master_port: int | None = None
+    """Rendezvous port of the consumers; a free one when absent."""
+    attempt: int = 0

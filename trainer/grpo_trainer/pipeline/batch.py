@@ -1,0 +1,42 @@
+"""Scored groups on their way to the trainer."""
+
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from .source import Ticket
+
+
+class Versioned(Protocol):
+    """A scored group."""
+
+    @property
+    def version(self) -> int:
+        """The oldest weight version that drew any of its tokens."""
+
+
+GroupT = TypeVar("GroupT", bound=Versioned)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BufferedGroup(Generic[GroupT]):
+    """A group that waits for its step, ordered by how soon it goes stale."""
+
+    version: int
+    serial: int
+    ticket: Ticket = field(compare=False)
+    group: GroupT = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch(Generic[GroupT]):
+    """The groups of one step."""
+
+    step: int
+    episode: int
+    """Of its newest prompt."""
+    serials: tuple[int, ...]
+    """Ascending."""
+    groups: tuple[GroupT, ...]
+    """One for each serial."""
+    filtered: tuple[int, ...]
+    """Serials that were filtered since the previous batch."""

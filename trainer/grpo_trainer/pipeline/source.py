@@ -1,0 +1,177 @@
+"""The order in which prompts are offered, and the ledger of what became of each."""
+
+import hashlib
+import heapq
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any, Self, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_trainer.errors import InvalidInputError
+from grpo_trainer.reports import GroupCounts
+
+
+class Fate(StrEnum):
+    """How an offered prompt ends; each ends once."""
+
+    TRAINED = "trained"
+    FILTERED = "filtered"
+    """Its group carried no signal."""
+    DROPPED = "dropped"
+    """No producer could answer it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """One offer of one prompt."""
+
+    serial: int
+    """Position in the whole run, 0 <= serial < count * episodes."""
+    row: int
+    """Index into the data set."""
+    episode: int
+    attempt: int
+    """Leases of it that failed."""
+    seed: int
+    """Sampling seed of 63 bits; a repeated offer carries the same, so that it is reproducible."""
+
+    def retried(self) -> "Ticket":
+        """The same prompt after one more failure."""
+        return replace(self, attempt=self.attempt + 1)
+
+
+class SourceState(TypedDict):
+    """A position in the data, as it stands in a checkpoint."""
+
+    count: int
+    episodes: int
+    seed: int
+    done_below: int
+    """Every serial below it is finished."""
+    done_beyond: list[int]
+    """The finished serials above it, ascending."""
+    groups: dict[str, int]
+
+
+class PromptSource:
+    """Offers `count` rows once per episode, each episode in an order of its own.
+
+    A prompt is offered again until it is finished. The state knows finished prompts only: after a
+    resume those in flight are offered again, and none is trained twice.
+    """
+
+    def __init__(self, count: int, episodes: int, seed: int) -> None:
+        assert count > 0 and episodes > 0, f"{count=}, {episodes=}: nothing to offer"
+        self.count = count
+        self.episodes = episodes
+        self.seed = seed
+        self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
+        self._set_position(0, set(), GroupCounts())
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], *, count: int, episodes: int, seed: int) -> Self:
+        """A source that goes on where `state` was taken; see `load_state_dict`."""
+        source = cls(count, episodes, seed)
+        source.load_state_dict(state)
+        return source
+
+    @property
+    def exhausted(self) -> bool:
+        """Nothing is left to offer; what was taken may still be given back."""
+        return not self._pending and self._fresh >= self.count * self.episodes
+
+    @property
+    def episode(self) -> int:
+        """The episode of the oldest unfinished prompt."""
+        return min(self._done_below // self.count, self.episodes - 1)
+
+    @property
+    def counts(self) -> GroupCounts:
+        """Prompts by fate, and how often one was given back."""
+        return GroupCounts(**self._counts)
+
+    def take(self) -> Ticket | None:
+        """The next offer: what was given back first, lowest serial first; None if exhausted."""
+        if self._pending:
+            return heapq.heappop(self._pending)[1]
+        if self.exhausted:
+            return None
+        serial = self._fresh
+        self._advance_to(serial + 1)
+        episode, index = divmod(serial, self.count)
+        return Ticket(serial, self._row(episode, index), episode, 0, self._sampling_seed(serial))
+
+    def give_back(self, ticket: Ticket) -> None:
+        """Offer it again, before fresh ones."""
+        self._assert_open(ticket.serial)
+        self._counts["requeued"] += 1
+        heapq.heappush(self._pending, (ticket.serial, ticket))
+
+    def finish(self, serial: int, fate: Fate) -> None:
+        """Record the end of a prompt that was taken."""
+        self._assert_open(serial)
+        self._counts[fate] += 1
+        self._done_beyond.add(serial)
+        while self._done_below in self._done_beyond:
+            self._done_beyond.remove(self._done_below)
+            self._done_below += 1
+
+    def state_dict(self) -> SourceState:
+        """What is finished, as JSON can hold it."""
+        return SourceState(
+            count=self.count,
+            episodes=self.episodes,
+            seed=self.seed,
+            done_below=self._done_below,
+            done_beyond=sorted(self._done_beyond),
+            groups=asdict(self.counts),
+        )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go to the position of a state.
+
+        Raises:
+            InvalidInputError: the state is of other data, episodes or seed.
+        """
+        fields = {"count": self.count, "episodes": self.episodes, "seed": self.seed}
+        faults = [
+            f"{field}: the checkpoint's data position is for {state[field]}, expected {ours};"
+            " resume with what it was made with, or start in a new run directory"
+            for field, ours in fields.items()
+            if state[field] != ours
+        ]
+        if faults:
+            raise InvalidInputError(faults)
+        counts = GroupCounts(**state["groups"])
+        self._set_position(state["done_below"], set(state["done_beyond"]), counts)
+
+    def _set_position(self, done_below: int, done_beyond: set[int], counts: GroupCounts) -> None:
+        self._done_below = done_below
+        self._done_beyond = done_beyond
+        self._counts = Counter(asdict(counts))
+        self._pending: list[tuple[int, Ticket]] = []
+        self._advance_to(done_below)
+
+    def _advance_to(self, serial: int) -> None:
+        while serial in self._done_beyond:
+            serial += 1
+        self._fresh = serial
+
+    def _row(self, episode: int, index: int) -> int:
+        # Serials are first offered in ascending order, so one episode's order at a time is enough.
+        if self._order[0] != episode:
+            generator = np.random.default_rng((self.seed, episode))
+            self._order = (episode, generator.permutation(self.count))
+        return int(self._order[1][index])
+
+    def _sampling_seed(self, serial: int) -> int:
+        digest = hashlib.blake2b(f"{self.seed}/{serial}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") >> 1
+
+    def _assert_open(self, serial: int) -> None:
+        assert self._done_below <= serial < self._fresh, f"serial {serial} was not taken"
+        assert serial not in self._done_beyond, f"serial {serial} is finished"

@@ -1,0 +1,141 @@
+"""The one place that the driver reports to."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from rich.console import Console
+
+from ..options import RunOptions
+from ..reports import (
+    CheckpointReport,
+    EvaluationReport,
+    LoggedSample,
+    StepReport,
+    Summary,
+    WorkerReport,
+)
+from ..spec import GRPOJob, Progress
+from .display import make_display
+from .journal import Journal
+from .layout import RunLayout
+from .metrics import MetricValues
+from .progress import ProgressTracker
+from .prometheus import Exposition
+from .server import Server
+from .sink import Sink
+from .tracking import check_tracking, make_trackers
+
+
+class Reporter:
+    """Hands every report to files, metrics, progress, terminal and trackers."""
+
+    def __init__(
+        self,
+        values: MetricValues,
+        journal: Journal,
+        tracker: ProgressTracker,
+        others: Sequence[Sink],
+    ) -> None:
+        self._values = values
+        self._journal = journal
+        self._tracker = tracker
+        # The tracker comes first: displays read it.
+        self._sinks: tuple[Sink, ...] = (tracker, journal, *others)
+
+    @property
+    def progress(self) -> Progress:
+        """What `/progress` shows now."""
+        return self._tracker.current
+
+    def begin(self, step: int, total_steps: int) -> None:
+        """Training goes on after `step` steps: 0, or those of the checkpoint it resumes from.
+
+        Call it before the first report of a step or an evaluation, and again after each return
+        to an earlier checkpoint: lines of later steps leave the journal, totals go on.
+        """
+        self._values.restore(self._journal.rewind(step))
+        self._values.begin(step, total_steps)
+        for sink in self._sinks:
+            sink.begin(step, total_steps)
+
+    def workers(self, report: WorkerReport) -> None:
+        for sink in self._sinks:
+            sink.workers(report)
+
+    def step(self, report: StepReport) -> None:
+        self._values.step(report)
+        for sink in self._sinks:
+            sink.step(report, self._values.current)
+
+    def evaluation(self, report: EvaluationReport) -> None:
+        self._values.evaluation(report)
+        for sink in self._sinks:
+            sink.evaluation(report)
+
+    def rollouts(self, step: int, samples: Sequence[LoggedSample]) -> None:
+        for sink in self._sinks:
+            sink.rollouts(step, samples)
+
+    def checkpoint(self, report: CheckpointReport) -> None:
+        self._values.checkpoint(report)
+        for sink in self._sinks:
+            sink.checkpoint(report)
+
+    def message(self, text: str) -> None:
+        """Something worth a line, such as what is being waited for."""
+        for sink in self._sinks:
+            sink.message(text)
+
+    def restart(self, role: str) -> None:
+        """A worker of this role (`producer`, `consumer`) is being restarted."""
+        self._values.restart(role)
+        for sink in self._sinks:
+            sink.restart(role)
+
+    def draining(self) -> None:
+        """The run was asked to stop; it ends with a checkpoint."""
+        for sink in self._sinks:
+            sink.draining()
+
+    def finish(self, summary: Summary) -> None:
+        """The last report, at every end of a run."""
+        for sink in self._sinks:
+            sink.finish(summary)
+
+    def close(self) -> None:
+        for sink in self._sinks:
+            sink.close()
+
+
+@asynccontextmanager
+async def open_reporter(
+    job: GRPOJob,
+    options: RunOptions,
+    on_drain: Callable[[], None],
+    console: Console | None = None,
+) -> AsyncIterator[Reporter]:
+    """Create the run directory and serve its progress until the block ends.
+
+    `on_drain` is called once, in the event loop, when somebody asks the run to stop. Raises
+    InvalidInputError for trackers, an address or a run directory that cannot work.
+    """
+    check_tracking(job.spec)
+    layout = RunLayout.of(options)
+    values, tracker = MetricValues(), ProgressTracker(options.attempt)
+    journal, exposition = Journal(layout, job), Exposition(values)
+
+    def drain() -> None:
+        reporter.draining()
+        on_drain()
+
+    trackers = make_trackers(job, layout)
+    display = make_display(tracker, console or Console())
+    reporter = Reporter(values, journal, tracker, (exposition, display, *trackers))
+    server = Server(options, layout, exposition, tracker, drain)
+    try:
+        url = await server.start()
+        display.message(f"run directory {layout.root}, metrics at {url}/metrics")
+        yield reporter
+    finally:
+        await server.stop()
+        reporter.close()

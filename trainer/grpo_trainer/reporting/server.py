@@ -1,0 +1,116 @@
+"""The driver's small HTTP server: metrics, progress, health, and the request to stop."""
+
+import errno
+import hmac
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from ..errors import InvalidInputError
+from ..options import RunOptions
+from .layout import RunLayout
+from .progress import ProgressTracker
+from .prometheus import Exposition
+
+_SHUTDOWN_SECONDS = 2.0
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+class Server:
+    """Serves GET /metrics, /progress, /healthz and POST /drain in the running event loop."""
+
+    def __init__(
+        self,
+        options: RunOptions,
+        layout: RunLayout,
+        exposition: Exposition,
+        tracker: ProgressTracker,
+        on_drain: Callable[[], None],
+    ) -> None:
+        """`on_drain` is called once, by the first `POST /drain` with the right token."""
+        self._options = options
+        self._layout = layout
+        self._exposition = exposition
+        self._tracker = tracker
+        self._on_drain: Callable[[], None] | None = on_drain
+        self._token = options.token or secrets.token_urlsafe(32)
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> str:
+        """Listen, write `endpoint` and, for a token of our own, `drain.token`; returns the URL.
+
+        A port in use is replaced by a free one. Raises InvalidInputError for a host that is not
+        this machine's.
+        """
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/metrics", self._metrics),
+                web.get("/progress", self._progress),
+                web.get("/healthz", self._healthz),
+                web.post("/drain", self._drain),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
+        await self._runner.setup()
+        port = await self._listen(self._runner, self._options.port)
+        host = _WILDCARDS.get(self._options.host, self._options.host)
+        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        if self._options.token is None:
+            _write_private(self._layout.drain_token, self._token)
+        self._layout.endpoint.write_text(url + "\n")
+        return url
+
+    async def stop(self) -> None:
+        """Close all connections and take the files back."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._layout.endpoint.unlink(missing_ok=True)
+        self._layout.drain_token.unlink(missing_ok=True)
+
+    async def _listen(self, runner: web.AppRunner, port: int) -> int:
+        host = self._options.host
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and port != 0:
+                return await self._listen(runner, 0)
+            raise InvalidInputError(
+                f"--host {host} --port {port}: cannot listen there: {error.strerror}; "
+                "give an address of this machine and a port that you may use"
+            ) from error
+        bound: int = runner.addresses[0][1]
+        return bound
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(
+            body=self._exposition.render(), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    async def _progress(self, request: web.Request) -> web.Response:
+        body = self._tracker.current.model_dump_json(by_alias=True)
+        return web.Response(text=body, content_type="application/json")
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _drain(self, request: web.Request) -> web.Response:
+        given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
+            return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"})
+        if self._on_drain is not None:
+            on_drain, self._on_drain = self._on_drain, None
+            on_drain()
+        return web.Response(status=202, text="draining\n")
+
+
+def _write_private(path: Path, text: str) -> None:
+    """A file that never was readable by others, even where an old one was."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)

@@ -1,0 +1,280 @@
+"""Runs an untrusted program once per test, each in a fork that first gives up all it does not need.
+
+A script of its own, started by `sandbox.py` with an empty environment; it imports nothing of the
+package. Linux on x86_64 or aarch64; it needs no privilege, so it works in a restricted pod:
+
+- resource limits on processor time, address space, file size and open files;
+- all capabilities dropped, none to be regained;
+- Landlock, where the kernel has it: no file can be written or created, and none be read outside
+  the Python installation and the system's libraries (so neither the data set nor `/proc`);
+- a seccomp filter: no sockets, no other processes, no signals, no tracing, no shared memory.
+  Threads are allowed; the address space bounds their number.
+
+Without Landlock (Linux before 5.13) files are protected by their permissions alone.
+"""
+
+import ctypes
+import errno
+import json
+import os
+import resource
+import signal
+import struct
+import sys
+import types
+
+CONFINEMENT_FAILED = 125
+_PRELUDE = """
+import bisect, collections, functools, heapq, itertools, math, re, string
+from bisect import *
+from collections import *
+from functools import *
+from heapq import *
+from itertools import *
+from typing import *
+"""
+"""What sites with function tasks import for their contestants."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
+_SECCOMP_MODE_FILTER = 2
+_SECCOMP_ALLOW, _SECCOMP_ERRNO, _SECCOMP_KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data
+_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_X32_BIT = 0x40000000
+_CLONE_THREAD = 0x00010000
+
+# System calls on (x86_64, aarch64), which share the numbers of all calls since 424.
+_CLONE, _PRLIMIT64, _PRCTL = (56, 220), (302, 261), (157, 167)
+_CLONE3 = 435
+_DENIED = {
+    "socket": (41, 198),
+    "io_uring_setup": (425, 425),
+    "fork": (57, None),
+    "vfork": (58, None),
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_send_signal": (424, 424),
+    "pidfd_open": (434, 434),
+    "pidfd_getfd": (438, 438),
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "setsid": (112, 157),
+    "setpgid": (109, 154),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+    "msgget": (68, 186),
+    "semget": (64, 190),
+    "mq_open": (240, 180),
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "fchown": (93, 55),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "setpriority": (141, 140),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "ioprio_set": (251, 30),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "perf_event_open": (298, 241),
+    "bpf": (321, 280),
+    "userfaultfd": (323, 282),
+}
+
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+_LANDLOCK_VERSION_FLAG, _LANDLOCK_PATH_BENEATH = 1, 1
+_LANDLOCK_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # number of file rights by ABI version
+_LANDLOCK_WRITE_FILE, _LANDLOCK_READ_FILE, _LANDLOCK_READ_DIR = 1 << 1, 1 << 2, 1 << 3
+_READABLE = ("/usr", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/localtime")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+
+
+def main() -> None:
+    """Arguments: control descriptor, parent's process id, function or "", limits as JSON.
+
+    Each byte read from the control descriptor asks for a run on the file `stdin`, answered by a
+    byte with the exit status. The program is `program.py`; both lie in the working directory.
+    """
+    control, parent, function = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    limits = json.loads(sys.argv[4])
+    _die_with(parent)
+    server = os.getpid()
+    while os.read(control, 1):
+        child = os.fork()
+        if child == 0:
+            os.close(control)
+            _execute(server, function, limits)
+            return  # the interpreter ends as after any script: threads joined, output flushed
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os.write(control, bytes([status if status >= 0 else 1]))
+
+
+def _execute(server: int, function: str, limits: dict[str, int]) -> None:
+    try:
+        _die_with(server)
+        with open("program.py", encoding="utf-8", errors="surrogateescape") as file:
+            source = file.read()
+        _redirect(0, "stdin", os.O_RDONLY)
+        _redirect(1, "stdout", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        sys.stdin = os.fdopen(0, "r", encoding="utf-8", closefd=False)
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+        _confine(**limits)
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        os._exit(CONFINEMENT_FAILED)
+    if function:
+        _call(source, function)
+    else:
+        _run(source, "__main__")
+
+
+def _redirect(descriptor: int, path: str, flags: int) -> None:
+    file = os.open(path, flags)
+    os.dup2(file, descriptor)
+    os.close(file)
+
+
+def _run(source: str, name: str, prelude: str = "") -> types.ModuleType:
+    module = types.ModuleType(name)
+    sys.modules[name] = module
+    exec(prelude, module.__dict__)
+    exec(compile(source, "<program>", "exec"), module.__dict__)
+    return module
+
+
+def _call(source: str, function: str) -> None:
+    """Call with one argument per line of JSON; print the result, and nothing else, as JSON."""
+    arguments = [json.loads(line) for line in sys.stdin.read().split("\n") if line.strip()]
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    module = _run(source, "program", _PRELUDE)
+    owner = module.Solution() if hasattr(module, "Solution") else module
+    json.dump(getattr(owner, function)(*arguments), answer)
+    answer.close()
+
+
+def _confine(cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
+    """Give everything up; raises OSError where the kernel refuses, but for lack of Landlock."""
+    for kind, limit in (
+        (resource.RLIMIT_CPU, cpu_seconds),
+        (resource.RLIMIT_AS, memory_bytes),
+        (resource.RLIMIT_FSIZE, file_bytes),
+        (resource.RLIMIT_NOFILE, 64),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(kind, (limit, limit))
+    header = struct.pack("II", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
+    _check(_libc.capset(header, bytes(24)))
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _restrict_files()
+    program = _seccomp_program(os.uname().machine)
+    buffer = ctypes.create_string_buffer(program)
+    filter_ = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
+    _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.c_char_p(filter_))
+
+
+def _die_with(parent: int) -> None:
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        raise OSError("the parent is gone")
+
+
+def landlock_version() -> int:
+    """Of the kernel's interface, 0 where it has none."""
+    query = (None, ctypes.c_size_t(0), _LANDLOCK_VERSION_FLAG)
+    return max(0, int(_libc.syscall(_LANDLOCK_CREATE, *query)))
+
+
+def _restrict_files() -> None:
+    version = landlock_version()
+    if not version:
+        return
+    handled = (1 << _LANDLOCK_RIGHTS[min(version, max(_LANDLOCK_RIGHTS))]) - 1
+    ruleset = _check(
+        _libc.syscall(_LANDLOCK_CREATE, struct.pack("Q", handled), ctypes.c_size_t(8), 0)
+    )
+    read = _LANDLOCK_READ_FILE | _LANDLOCK_READ_DIR
+    for path in {*_READABLE, sys.prefix, sys.base_prefix, *sys.path}:
+        _allow(ruleset, path, read)
+    for path in _DEVICES:
+        _allow(ruleset, path, _LANDLOCK_READ_FILE | _LANDLOCK_WRITE_FILE)
+    _check(_libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0))
+    os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    if not os.path.exists(path):
+        return
+    if not os.path.isdir(path):
+        rights &= ~_LANDLOCK_READ_DIR
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    rule = struct.pack("=Qi", rights, descriptor)
+    _check(_libc.syscall(_LANDLOCK_ADD, ruleset, _LANDLOCK_PATH_BENEATH, rule, 0))
+    os.close(descriptor)
+
+
+def _seccomp_program(machine: str) -> bytes:
+    """A classic BPF program that refuses what is denied on this machine and allows the rest."""
+    if machine not in _AUDIT_ARCH:
+        raise OSError(f"machine {machine!r} is not supported: x86_64 or aarch64")
+    column = 0 if machine == "x86_64" else 1
+    refuse = (_RETURN, 0, 0, _SECCOMP_ERRNO | errno.EPERM)
+    allow = (_RETURN, 0, 0, _SECCOMP_ALLOW)
+    code = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_IF_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
+        (_RETURN, 0, 0, _SECCOMP_KILL),
+        (_LOAD, 0, 0, _NUMBER),
+        (_IF_AT_LEAST, 0, 1, _X32_BIT),
+        refuse,
+    ]
+    for numbers in _DENIED.values():
+        number = numbers[column]
+        if number is not None:
+            code += [(_IF_EQUAL, 0, 1, number), refuse]
+    # The flags of clone3 lie in memory, out of a filter's sight; the C library falls back to clone.
+    code += [(_IF_EQUAL, 0, 1, _CLONE3), (_RETURN, 0, 0, _SECCOMP_ERRNO | errno.ENOSYS)]
+    first_argument = (_LOAD, 0, 0, _FIRST_ARGUMENT)
+    threads_only = (_IF_ANY_BIT, 1, 0, _CLONE_THREAD)
+    own_limits_only = (_IF_EQUAL, 1, 0, 0)
+    not_outlive_parent = (_IF_EQUAL, 0, 1, _PR_SET_PDEATHSIG)
+    for numbers, condition in (
+        (_CLONE, threads_only),
+        (_PRLIMIT64, own_limits_only),
+        (_PRCTL, not_outlive_parent),
+    ):
+        code += [(_IF_EQUAL, 0, 4, numbers[column]), first_argument, condition, refuse, allow]
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in [*code, allow])
+
+
+def _prctl(option: int, *arguments: object) -> None:
+    _check(_libc.prctl(option, *arguments, *[0] * (4 - len(arguments))))
+
+
+def _check(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""Calls a function in worker processes, with a deadline per item, and replaces hung or dead ones.
+
+Workers are fresh interpreters, never forks: the parent may hold threads of Ray or torch.
+"""
+
+import asyncio
+import contextlib
+import os
+import pickle
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar
+
+from .worker import LENGTH, Failure, FailureReason, encode
+
+Context = TypeVar("Context")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_START_SECONDS = 120.0  # imports, on a machine that is busy with the same
+_END_SECONDS = 10.0
+_MAIN = f"from {__package__}.worker import main; main()"
+
+
+class WorkerPool(Generic[Item, Context, Result]):
+    """`factory()` makes, in each worker, the `function(item, context)` to call.
+
+    The factory is pickled; `memory_bytes` bounds a worker's address space. For one event loop.
+    """
+
+    def __init__(
+        self,
+        factory: Callable[[], Callable[[Item, Context], Result]],
+        *,
+        workers: int,
+        timeout_seconds: float,
+        memory_bytes: int | None = None,
+    ) -> None:
+        if workers < 1:
+            raise ValueError(f"workers must be at least 1, got {workers}")
+        self._setup = encode((factory, memory_bytes))
+        self._size = workers
+        self._timeout = timeout_seconds
+        self._slots = asyncio.Semaphore(workers)
+        self._idle: list[_Worker] = []
+        self._live: set[_Worker] = set()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Start all workers; raises the InvalidInputError of the factory."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._spawn()) for _ in range(self._size)]
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, BaseExceptionGroup):
+                raise error.exceptions[0] from None
+            raise
+        self._idle = [task.result() for task in tasks]
+
+    async def map(self, context: Context, items: Sequence[Item]) -> list[Result | Failure]:
+        """One result or failure per item, in order; all on one worker while it lives."""
+        results: list[Result | Failure] = []
+        async with self._slots:
+            while len(results) < len(items):
+                worker = await self._acquire()
+                try:
+                    results += await self._run(worker, context, items[len(results) :])
+                except BaseException:
+                    self._discard(worker)
+                    raise
+                self._idle.append(worker)
+        return results
+
+    async def close(self) -> None:
+        """Kill and reap every worker; calls that are still waiting raise RuntimeError."""
+        self._closed = True
+        live, self._live, self._idle = self._live, set(), []
+        for worker in live:
+            worker.kill()
+        async with asyncio.timeout(_END_SECONDS):
+            for worker in live:
+                await worker.process.wait()
+
+    async def _run(
+        self, worker: "_Worker", context: Context, items: Sequence[Item]
+    ) -> list[Result | Failure]:
+        """Results up to the item at which the worker is lost, else of all items."""
+        results: list[Result | Failure] = []
+        worker.send(encode((context, items)))
+        for _ in items:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    results.append(await worker.receive())
+            except TimeoutError:
+                results.append(Failure(FailureReason.TIMEOUT))
+                worker.kill()
+                break
+            except (asyncio.IncompleteReadError, ConnectionError):
+                self._check_open()
+                results.append(Failure(FailureReason.CRASH))
+                worker.kill()
+                break
+        return results
+
+    async def _acquire(self) -> "_Worker":
+        self._check_open()
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.alive:
+                return worker
+            self._discard(worker)
+        return await self._spawn()
+
+    async def _spawn(self) -> "_Worker":
+        worker = await _Worker.spawn()
+        self._live.add(worker)
+        try:
+            self._check_open()
+            worker.send(self._setup)
+            async with asyncio.timeout(_START_SECONDS):
+                fault = await worker.receive()
+            if fault is not None:
+                raise fault
+        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError) as error:
+            self._discard(worker)
+            raise RuntimeError(f"a worker process did not start: {error!r}") from error
+        except BaseException:
+            self._discard(worker)
+            raise
+        return worker
+
+    def _discard(self, worker: "_Worker") -> None:
+        worker.kill()
+        self._live.discard(worker)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the pool of workers is closed")
+
+
+@dataclass(frozen=True, eq=False)
+class _Worker:
+    """A worker process and the stream to it."""
+
+    process: asyncio.subprocess.Process
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    @classmethod
+    async def spawn(cls) -> "_Worker":
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", _MAIN, str(theirs.fileno()), str(os.getpid())),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+            )
+        reader, writer = await asyncio.open_connection(sock=ours)
+        return cls(process, reader, writer)
+
+    @property
+    def alive(self) -> bool:
+        """False once killed or ended, even if the event loop has not noticed yet."""
+        if self.writer.is_closing() or self.process.returncode is not None:
+            return False
+        try:
+            options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, self.process.pid, options) is None
+        except ChildProcessError:
+            return False
+
+    def send(self, message: bytes) -> None:
+        self.writer.write(message)
+
+    async def receive(self) -> Any:
+        (length,) = LENGTH.unpack(await self.reader.readexactly(LENGTH.size))
+        return pickle.loads(await self.reader.readexactly(length))
+
+    def kill(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
+            self.process.kill()

@@ -1,0 +1,115 @@
+"""Runs an untrusted program on tests, in processes that `confined.py` locks down."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .confined import CONFINEMENT_FAILED
+
+MEMORY_BYTES = 1 << 30
+OUTPUT_BYTES = 16 << 20
+_SCRIPT = Path(__file__).with_name("confined.py")
+_ENVIRONMENT = {
+    "LANG": "C.UTF-8",
+    "PATH": "/usr/bin:/bin",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0",
+    # A pool of threads per process would exhaust the address space.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+
+class SandboxError(RuntimeError):
+    """The sandbox itself failed, which says nothing about the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One run of a program."""
+
+    ok: bool
+    """Whether it ended by itself, in time, without an error."""
+    output: str
+    """What it printed, or its function's result as JSON; undecodable bytes are replaced."""
+
+
+class Sandbox:
+    """A Python program in a temporary directory, both gone on exit from the `with` block.
+
+    With `function`, each run calls that function (of the module, or of its class `Solution`) with
+    one argument per line of JSON, instead of running the program on standard input.
+    """
+
+    def __init__(self, source: str, *, seconds: float, function: str | None = None) -> None:
+        self._source = source
+        self._seconds = seconds
+        self._function = function
+
+    def __enter__(self) -> Self:
+        self._directory = tempfile.TemporaryDirectory(prefix="grpo-program-")
+        self._path = Path(self._directory.name)
+        program = self._source.encode(errors="surrogatepass")
+        (self._path / "program.py").write_bytes(program)
+        self._control, theirs = socket.socketpair()
+        with theirs, (self._path / "stderr").open("wb") as stderr:
+            self._process = subprocess.Popen(
+                self._command(theirs.fileno()),
+                cwd=self._path,
+                env=_ENVIRONMENT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._control.close()
+        os.killpg(self._process.pid, signal.SIGKILL)  # not reaped yet, so the id is still its own
+        self._process.wait()
+        self._directory.cleanup()
+
+    def run(self, stdin: str, *, seconds: float) -> Execution:
+        """One run in a fresh process; one that outlasts `seconds` must be the last.
+
+        Raises SandboxError where the process cannot be confined.
+        """
+        (self._path / "stdin").write_bytes(stdin.encode(errors="surrogatepass"))
+        self._control.settimeout(seconds)
+        try:
+            self._control.send(b"\0")
+            status = self._control.recv(1)
+        except TimeoutError:
+            return Execution(False, self._read("stdout"))
+        if not status or status[0] == CONFINEMENT_FAILED:
+            reason = self._read("stderr")[:500] or "its process died"
+            raise SandboxError(f"a program cannot be confined: {reason}")
+        return Execution(status[0] == 0, self._read("stdout"))
+
+    def _command(self, control: int) -> list[str]:
+        limits = {
+            "cpu_seconds": int(self._seconds) + 1,
+            "memory_bytes": MEMORY_BYTES,
+            "file_bytes": OUTPUT_BYTES,
+        }
+        arguments = [str(control), str(os.getpid()), self._function or "", json.dumps(limits)]
+        # -P: the script's own directory, this package, must not shadow standard modules.
+        return [sys.executable, "-s", "-P", str(_SCRIPT), *arguments]
+
+    def _read(self, name: str) -> str:
+        return (self._path / name).read_text(encoding="utf-8", errors="replace")

@@ -1,0 +1,59 @@
+"""Scores the replies to a prompt in worker processes."""
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+from ..records import Row, Score
+from ..spec.training import RewardSpec, RewardType
+from .functions import make_reward
+from .pool import WorkerPool
+from .worker import Failure
+
+_log = logging.getLogger(__name__)
+_MEMORY_BYTES = 4 << 30  # a power of powers must not take the machine's memory
+
+
+def reward_pool(spec: RewardSpec, workers: int) -> WorkerPool[str, Row, Score]:
+    """Workers that score replies by this reward."""
+    return WorkerPool(
+        partial(make_reward, spec),
+        workers=workers,
+        timeout_seconds=spec.timeout_seconds,
+        memory_bytes=None if spec.type is RewardType.CUSTOM else _MEMORY_BYTES,
+    )
+
+
+class Scorer:
+    """Scores groups of replies, at most `workers` groups at a time, each reply with a deadline.
+
+    A reply that hangs, kills its worker or raises gets no reward and names the reason in `error`
+    (`timeout`, `crash`, `exception`); the rest of its group is scored.
+    """
+
+    def __init__(self, spec: RewardSpec, workers: int) -> None:
+        self._pool = reward_pool(spec, workers)
+        self._seen: set[str] = set()
+
+    async def start(self) -> None:
+        """Start the workers; raises InvalidInputError where the reward cannot be loaded."""
+        await self._pool.start()
+
+    async def score(self, row: Row, texts: Sequence[str]) -> tuple[Score, ...]:
+        """One score per reply, in order."""
+        results = await self._pool.map(row, list(texts))
+        return tuple(
+            self._unscored(row, result) if isinstance(result, Failure) else result
+            for result in results
+        )
+
+    async def close(self) -> None:
+        """Kill the workers; scores still awaited raise RuntimeError."""
+        await self._pool.close()
+
+    def _unscored(self, row: Row, failure: Failure) -> Score:
+        kind = f"{failure.reason} {failure.detail.partition(':')[0]}".strip()
+        if kind not in self._seen:  # the rest are counted in the metrics
+            self._seen.add(kind)
+            _log.warning("%s: a reply cannot be scored: %s", row.source, failure.detail or kind)
+        return Score(reward=None, format_accuracy=0.0, accuracy=0.0, error=failure.reason.value)

@@ -1,0 +1,45 @@
+"""Shaping of rewards after scoring: the soft penalty for long replies."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..records import Completion, Score
+from ..spec import ResolvedAlgorithm
+from .scores import RIGHT_REWARD
+
+
+def overlong_penalty(length: int, max_new_tokens: int, buffer_tokens: int) -> float:
+    """The penalty in [-1, 0] of a reply of `length` tokens.
+
+    0 up to `max_new_tokens - buffer_tokens`, then linear down to -1 at `max_new_tokens`: eq. 13 of
+    DAPO, https://arxiv.org/abs/2503.14476.
+    """
+    excess = length - (max_new_tokens - buffer_tokens)
+    return -min(max(excess / buffer_tokens, 0.0), 1.0)
+
+
+def shape(
+    scores: Sequence[Score],
+    completions: Sequence[Completion],
+    algorithm: ResolvedAlgorithm,
+    max_new_tokens: int,
+) -> tuple[Score, ...]:
+    """Add the overlong penalty, in units of a right answer, where the algorithm asks for it.
+
+    Accuracy stays as it was, so that it can be filtered on; unscored replies stay unscored.
+    """
+    if not algorithm.overlong:
+        return tuple(scores)
+    return tuple(
+        _penalized(score, len(completion.token_ids), algorithm, max_new_tokens)
+        for score, completion in zip(scores, completions, strict=True)
+    )
+
+
+def _penalized(
+    score: Score, length: int, algorithm: ResolvedAlgorithm, max_new_tokens: int
+) -> Score:
+    if score.reward is None:
+        return score
+    penalty = overlong_penalty(length, max_new_tokens, algorithm.overlong_buffer_tokens)
+    return replace(score, reward=score.reward + RIGHT_REWARD * penalty)

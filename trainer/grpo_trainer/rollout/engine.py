@@ -1,0 +1,79 @@
+"""What a producer asks of an inference engine, and which engines there are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from grpo_trainer.records import GenerationRequest, Rollout
+from grpo_trainer.spec import Backend
+from grpo_trainer.weights import WeightBundle
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What an engine loads, and where it runs."""
+
+    model_path: str
+    """Directory or hub id. Only the configuration is read there, never the weights."""
+    tokenizer_path: str
+    dtype: str
+    """Working precision: `float32` or `bfloat16`."""
+    device: str
+    """`cpu` or `cuda`."""
+    microbatch: int
+    """Prompts that are generated for together."""
+    microbatch_replies: int = 0
+    """More prompts than that are, while they ask for at most this many replies in all: a prompt of
+    an evaluation is answered once, and would leave most of the device unused."""
+    trust_remote_code: bool = False
+
+
+class RolloutEngine(Protocol):
+    """Answers prompts one by one, batched behind the scenes; weights may change in between.
+
+    Requests and weights arrive from one event loop; many requests may be in flight at once.
+    """
+
+    @property
+    def version(self) -> int | None:
+        """Weight version that new tokens are drawn with; None before the first one."""
+
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds spent generating since the start, up to this moment."""
+
+    async def generate(self, request: GenerationRequest) -> Rollout:
+        """Answer one prompt. Waits while there are no weights.
+
+        Raises:
+            EngineClosedError: the engine was closed before the answer was complete.
+        """
+
+    async def load_weights(self, bundles: Sequence[WeightBundle]) -> float:
+        """Switch to a version, given whole: one bundle, or one of each pipeline stage.
+
+        No forward pass sees a mixture of versions. Returns the seconds that generation stood still.
+
+        Raises:
+            ValueError: the bundles differ in version, or are not this model's tensors.
+        """
+
+    async def close(self) -> None:
+        """Fail what is unanswered and let go of the device."""
+
+
+class EngineClosedError(RuntimeError):
+    """The engine was closed before the answer was complete."""
+
+
+def create_engine(backend: str, options: EngineOptions) -> RolloutEngine:
+    """Build the engine of a backend; it holds no weights yet.
+
+    Raises:
+        ValueError: there is no engine for this backend.
+    """
+    if backend != Backend.TRANSFORMERS:
+        raise ValueError(f"producers.backend: no engine for {backend!r}; legal: 'transformers'")
+    from .transformers_engine import TransformersEngine
+
+    return TransformersEngine(options)

@@ -1,0 +1,98 @@
+"""The Ray actor around one engine. The driver makes it remote: `ray.remote(Producer)`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from grpo_trainer.records import GenerationRequest, Rollout
+
+from .engine import EngineOptions, create_engine
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
+WEIGHTS_DEADLINE_SECONDS = 600.0
+"""For fetching a version from the object store, maybe from another node."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerInfo:
+    """Who a producer is, and where it runs."""
+
+    name: str
+    backend: str
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerStats:
+    """Since the producer's start."""
+
+    version: int | None
+    """Weights in use; None before the first ones."""
+    busy_seconds: float
+    """Spent generating, up to this moment."""
+    apply_seconds: float
+    """Spent writing weights, while generation stood still."""
+
+
+class Producer:
+    """Generates rollouts. Its methods may be called at once; the engine batches what they ask."""
+
+    def __init__(self, options: EngineOptions, backend: str, name: str) -> None:
+        self._info = ProducerInfo(name, backend, socket.gethostname(), os.getpid())
+        self._engine = create_engine(backend, options)
+        self._loading = asyncio.Lock()
+        self._apply_seconds = 0.0
+
+    async def ready(self) -> ProducerInfo:
+        """Answers once the engine is built; it may still be without weights."""
+        return self._info
+
+    async def rollout(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Rollout]:
+        """Yield each request's rollout as it finishes.
+
+        Raises:
+            EngineClosedError: the producer was shut down meanwhile.
+        """
+        answers = [asyncio.create_task(self._engine.generate(request)) for request in requests]
+        try:
+            for answer in asyncio.as_completed(answers):
+                yield await answer
+        finally:
+            for task in answers:
+                task.cancel()
+
+    async def load_weights(
+        self, refs: Sequence[ObjectRef], deadline_seconds: float = WEIGHTS_DEADLINE_SECONDS
+    ) -> float:
+        """Fetch one version's bundles, one reference per pipeline stage, and switch to it.
+
+        Generation goes on during the fetch. Returns the seconds that it stood still.
+
+        Raises:
+            TimeoutError: the bundles did not arrive in time; the version in use stays.
+            ValueError: the bundles are not one version of this model.
+        """
+        async with self._loading:  # a version must not overtake the one before it
+            try:
+                bundles = await asyncio.wait_for(asyncio.gather(*refs), deadline_seconds)
+            except TimeoutError:
+                raise TimeoutError(f"weights did not arrive in {deadline_seconds:g} s") from None
+            seconds = await self._engine.load_weights(bundles)
+        self._apply_seconds += seconds
+        return seconds
+
+    async def stats(self) -> ProducerStats:
+        """What it did since its start."""
+        return ProducerStats(self._engine.version, self._engine.busy_seconds, self._apply_seconds)
+
+    async def shutdown(self) -> None:
+        """Fail what is unanswered; further requests are refused."""
+        await self._engine.close()

@@ -1,0 +1,59 @@
+"""The one contract of operator, command line and trainer: pydantic and the standard library."""
+
+from .base import API_GROUP, API_VERSION, KIND, MAX_NAME_LENGTH
+from .cluster import CPU, Backend
+from .derived import ResolvedAlgorithm, resolve_algorithm, resolve_stop_strings
+from .faults import InvalidManifestError, parse_manifest
+from .job import GRPOJob, GRPOJobSpec, Metadata
+from .mutability import MUTABLE_FIELDS
+from .rules import Fault
+from .status import (
+    CheckpointStatus,
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    ExitCode,
+    GRPOJobStatus,
+    MetricsStatus,
+    Phase,
+    Progress,
+    ProgressStatus,
+    RunState,
+    WorkersStatus,
+)
+from .training import AlgorithmName, Dtype, LossAggregation, RewardType
+
+__all__ = [
+    "API_GROUP",
+    "API_VERSION",
+    "CPU",
+    "KIND",
+    "MAX_NAME_LENGTH",
+    "MUTABLE_FIELDS",
+    "AlgorithmName",
+    "Backend",
+    "CheckpointStatus",
+    "Condition",
+    "ConditionStatus",
+    "ConditionType",
+    "Dtype",
+    "ExitCode",
+    "Fault",
+    "GRPOJob",
+    "GRPOJobSpec",
+    "GRPOJobStatus",
+    "InvalidManifestError",
+    "LossAggregation",
+    "Metadata",
+    "MetricsStatus",
+    "Phase",
+    "Progress",
+    "ProgressStatus",
+    "ResolvedAlgorithm",
+    "RewardType",
+    "RunState",
+    "WorkersStatus",
+    "parse_manifest",
+    "resolve_algorithm",
+    "resolve_stop_strings",
+]

@@ -1,0 +1,145 @@
+"""The GRPOJob itself."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from .base import (
+    MAX_NAME_LENGTH,
+    NAME_PATTERN,
+    NonEmptyStr,
+    NonNegativeInt,
+    PositiveInt,
+    Record,
+)
+from .cluster import (
+    ConsumersSpec,
+    EnvFromSource,
+    EnvVar,
+    HeadSpec,
+    NamedRef,
+    ProducersSpec,
+    StorageSpec,
+)
+from .rules import broken_rules
+from .training import (
+    AlgorithmSpec,
+    BatchSpec,
+    BufferSpec,
+    CheckpointSpec,
+    DatasetSpec,
+    EvaluationSpec,
+    ModelSpec,
+    RewardSpec,
+    RolloutLogSpec,
+    SamplingSpec,
+    TrackingSpec,
+)
+
+
+class GRPOJobSpec(Record):
+    """A training run. Everything but suspend, producers.replicas, the deadlines, the time to live
+    and backoffLimit is immutable in a cluster."""
+
+    model: ModelSpec = ModelSpec()
+    dataset: DatasetSpec = DatasetSpec()
+    evaluation: EvaluationSpec = EvaluationSpec()
+    algorithm: AlgorithmSpec = AlgorithmSpec()
+    num_episodes: PositiveInt = 1
+    """Passes over the data set."""
+    max_steps: PositiveInt | None = None
+    """Optimizer steps after which the run ends, if the data set lasts that long."""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 42
+    reward: RewardSpec = RewardSpec()
+    sampling: SamplingSpec = SamplingSpec()
+    batch: BatchSpec = BatchSpec()
+    buffer: BufferSpec = BufferSpec()
+    producers: ProducersSpec = ProducersSpec()
+    consumers: ConsumersSpec = ConsumersSpec()
+    head: HeadSpec = HeadSpec()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    rollouts: RolloutLogSpec = RolloutLogSpec()
+    storage: StorageSpec | None = None
+    """Where the run directory lives; required in a cluster."""
+    tracking: TrackingSpec = TrackingSpec()
+
+    suspend: bool = False
+    """Checkpoint, free the pods and wait until it is false again."""
+    backoff_limit: NonNegativeInt = 3
+    """Failures after which the job fails for good."""
+    active_deadline_seconds: PositiveInt | None = None
+    """Seconds from the first start after which the job fails."""
+    startup_deadline_seconds: PositiveInt = 1800
+    """Seconds the pods have to become ready."""
+    stall_timeout_seconds: PositiveInt = 1800
+    """Seconds without a step after which an attempt counts as failed."""
+    ttl_seconds_after_finished: NonNegativeInt | None = None
+    """Seconds after the end until the GRPOJob is deleted; never when absent."""
+
+    queue_name: NonEmptyStr | None = None
+    """Kueue's local queue."""
+    priority_class_name: NonEmptyStr | None = None
+    image_pull_secrets: tuple[NamedRef, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+    env_from: tuple[EnvFromSource, ...] = ()
+    service_account_name: NonEmptyStr | None = None
+
+    @property
+    def consumer_processes(self) -> int:
+        """Training processes of all pods."""
+        return self.consumers.replicas * self.consumers.processes_per_replica
+
+    @property
+    def data_parallel_size(self) -> int:
+        """Data-parallel groups: processes over (tensor x pipeline) parallel size."""
+        parallel = self.consumers.tensor_parallel_size * self.consumers.pipeline_parallel_size
+        return self.consumer_processes // parallel
+
+    @property
+    def groups_per_step(self) -> int:
+        """Prompts (groups) of one optimizer step over all data-parallel groups."""
+        return self.batch.train_batch_size * self.data_parallel_size
+
+    @property
+    def buffer_capacity(self) -> int:
+        """Scored groups that may wait in the buffer."""
+        if self.buffer.max_prompts >= 0:
+            return self.buffer.max_prompts
+        return 2 * self.batch.train_minibatch_size * self.data_parallel_size
+
+    @model_validator(mode="after")
+    def _keep_rules(self) -> "GRPOJobSpec":
+        faults = broken_rules(self)
+        if faults:
+            text = "\n".join(str(fault) for fault in faults)
+            raise PydanticCustomError("cross_field", "{text}", {"text": text, "faults": faults})
+        return self
+
+
+class Metadata(Record):
+    """The part of an object's metadata that a manifest gives."""
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH)] = "grpo"
+    namespace: str | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+
+
+class GRPOJob(Record):
+    """A manifest as a user writes it."""
+
+    api_version: Literal["grpo-operator.io/v1alpha1"] = "grpo-operator.io/v1alpha1"
+    kind: Literal["GRPOJob"] = "GRPOJob"
+    metadata: Metadata = Metadata()
+    spec: GRPOJobSpec = GRPOJobSpec()
+
+    def to_manifest(self) -> dict[str, Any]:
+        """Plain data in YAML's camel case, without what equals a default."""
+        body = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "metadata": {"name": self.metadata.name, **body.get("metadata", {})},
+            "spec": body.get("spec", {}),
+        }

@@ -1,0 +1,126 @@
+"""What a run says of itself: `Progress` on the wire, `GRPOJobStatus` in the API."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from .base import NonNegativeInt, Record
+
+
+class Phase(StrEnum):
+    PENDING = "Pending"
+    QUEUED = "Queued"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    SUSPENDING = "Suspending"
+    SUSPENDED = "Suspended"
+    RETRYING = "Retrying"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class ConditionType(StrEnum):
+    ACCEPTED = "Accepted"
+    CLUSTER_READY = "ClusterReady"
+    TRAINING = "Training"
+    STALLED = "Stalled"
+    SUSPENDED = "Suspended"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+
+
+class ConditionStatus(StrEnum):
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class RunState(StrEnum):
+    """Where a driver is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    SUCCEEDED = "succeeded"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class ExitCode:
+    """How a driver ends: done, unfit spec or data (no retry mends it), stopped by request."""
+
+    SUCCESS = 0
+    BAD_INPUT = 64
+    STOPPED = 75
+
+
+class ProgressStatus(Record):
+    step: NonNegativeInt = 0
+    total_steps: NonNegativeInt = 0
+    episode: NonNegativeInt = 0
+    percent: Annotated[float, Field(ge=0, le=100)] = 0.0
+    eta_seconds: float | None = None
+
+
+class MetricsStatus(Record):
+    reward: float | None = None
+    accuracy: float | None = None
+    samples_per_second: float | None = None
+    tokens_per_second: float | None = None
+    buffer_depth: NonNegativeInt = 0
+    buffer_capacity: NonNegativeInt = 0
+    staleness: float | None = None
+    consumer_idle_ratio: float | None = None
+
+
+class WorkersStatus(Record):
+    producers_ready: NonNegativeInt = 0
+    producers_desired: NonNegativeInt = 0
+    consumers_ready: NonNegativeInt = 0
+    consumers_desired: NonNegativeInt = 0
+
+
+class CheckpointStatus(Record):
+    step: NonNegativeInt
+    path: str
+    time: datetime
+
+
+class Progress(Record):
+    """What the driver serves at `/progress`."""
+
+    state: RunState = RunState.STARTING
+    message: str = ""
+    attempt: NonNegativeInt = 0
+    progress: ProgressStatus = ProgressStatus()
+    metrics: MetricsStatus = MetricsStatus()
+    workers: WorkersStatus = WorkersStatus()
+    checkpoint: CheckpointStatus | None = None
+    updated: datetime | None = None
+
+
+class Condition(Record):
+    type: ConditionType
+    status: ConditionStatus
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+    observed_generation: NonNegativeInt = 0
+
+
+class GRPOJobStatus(Record):
+    phase: Phase = Phase.PENDING
+    conditions: tuple[Condition, ...] = ()
+    attempt: NonNegativeInt = 0
+    restarts: NonNegativeInt = 0
+    ray_cluster_name: str | None = None
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    observed_generation: NonNegativeInt = 0
+    progress: ProgressStatus = ProgressStatus()
+    metrics: MetricsStatus = MetricsStatus()
+    workers: WorkersStatus = WorkersStatus()
+    checkpoint: CheckpointStatus | None = None
+    selector: str = ""

@@ -1,0 +1,186 @@
+"""What is trained and how: model, data, algorithm, reward, sampling, batches."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from .base import NonEmptyStr, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Record
+
+
+class Dtype(StrEnum):
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
+class AlgorithmName(StrEnum):
+    GRPO = "GRPO"
+    DAPO = "DAPO"
+
+
+class LossAggregation(StrEnum):
+    SAMPLE = "sample"
+    TOKEN = "token"
+
+
+class RewardType(StrEnum):
+    THINK_ANSWER_TAGS = "think_answer_tags"
+    BOXED = "boxed"
+    CODE = "code"
+    CUSTOM = "custom"
+
+
+class ModelSpec(Record):
+    path: NonEmptyStr = "Qwen/Qwen2.5-7B"
+    """Hub id, a directory on the volume, or `builtin://tiny`."""
+    tokenizer_path: NonEmptyStr | None = None
+    """Where the tokenizer comes from; the model's own path when absent."""
+    dtype: Dtype = Dtype.BFLOAT16
+    """Working precision of the weights; optimizer state and log-probabilities stay fp32."""
+    gradient_checkpointing: bool = True
+    """Recompute activations in the backward pass to save memory."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with the model. Off unless you trust its author."""
+
+
+class DatasetSpec(Record):
+    path: NonEmptyStr = "data.jsonl"
+    """JSONL or parquet file on the volume, or `builtin://addition`."""
+    prompt_column: NonEmptyStr = "messages"
+    """Column with the chat messages (one dict or a list) or a plain question text."""
+    answer_column: NonEmptyStr = "gt_answer"
+    """Column with the reference answer."""
+    tests_column: NonEmptyStr = "test_cases"
+    """Column with the test cases of a `code` reward."""
+
+
+class EvaluationSpec(Record):
+    datasets: dict[NonEmptyStr, NonEmptyStr] = Field(default_factory=dict)
+    """Name of each evaluation set and its path (`builtin://addition-held-out` is legal)."""
+    interval: Annotated[int, Field(ge=0)] = 100
+    """Steps between evaluations, besides step 0 and the last one; 0 turns all of them off."""
+    temperature: NonNegativeFloat = 0.6
+    """Sampling temperature of evaluations; 0 is greedy."""
+
+
+class DynamicSamplingSpec(Record):
+    enabled: bool | None = None
+    """Replace groups that carry no signal. On for DAPO, off for GRPO when absent."""
+    min_accuracy: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """A group is kept only when its mean accuracy lies strictly above this."""
+    max_accuracy: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """A group is kept only when its mean accuracy lies strictly below this."""
+    max_attempts: PositiveInt = 5
+    """A step generates at most this many times its groups; then it trains on what was kept."""
+
+
+class OverlongSpec(Record):
+    enabled: bool | None = None
+    """Soft penalty for long replies. On for DAPO, off for GRPO when absent."""
+    buffer_tokens: PositiveInt | None = None
+    """Tokens before the limit over which the penalty grows; absent: min(1024, maxNewTokens / 4)."""
+    mask_truncated: bool | None = None
+    """Leave replies that hit the limit out of the loss. On for DAPO, off for GRPO when absent."""
+
+
+class AlgorithmSpec(Record):
+    name: AlgorithmName = AlgorithmName.GRPO
+    """GRPO, or DAPO: the same loss with other defaults."""
+    learning_rate: PositiveFloat = 1e-6
+    """Peak learning rate; decays by a cosine to a tenth over the run."""
+    kl_coefficient: NonNegativeFloat | None = None
+    """Weight of the KL term; absent: 0.01 for GRPO, 0 for DAPO. 0 keeps no reference model."""
+    clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """The importance ratio is clipped below at 1 - clipLow."""
+    clip_high: PositiveFloat | None = None
+    """The importance ratio is clipped above at 1 + clipHigh; GRPO 0.2, DAPO 0.28 when absent."""
+    loss_aggregation: LossAggregation | None = None
+    """Mean over samples of their token means, or over tokens; absent: GRPO sample, DAPO token."""
+    dynamic_sampling: DynamicSamplingSpec = DynamicSamplingSpec()
+    overlong: OverlongSpec = OverlongSpec()
+    importance_sampling_cap: Annotated[float, Field(ge=1)] = 2.0
+    """Upper bound of a token's importance ratio between the sampling and the training policy."""
+
+
+class CustomRewardSpec(Record):
+    module: NonEmptyStr
+    """Importable module, or a .py file on the volume."""
+    function: NonEmptyStr = "reward"
+    """Function of the module: `reward(completion: str, row: dict) -> float | dict`."""
+
+
+class RewardSpec(Record):
+    type: RewardType = RewardType.THINK_ANSWER_TAGS
+    """How a reply is scored."""
+    custom: CustomRewardSpec | None = None
+    """The user's own function; only with type custom."""
+    system_prompt: str | None = None
+    """System message of every prompt; one per reward type when absent, none when empty."""
+    timeout_seconds: PositiveFloat = 30.0
+    """Deadline for scoring one reply; a reply that exceeds it counts as a scoring error."""
+
+
+class SamplingSpec(Record):
+    num_generations: Annotated[int, Field(ge=2)] = 8
+    """Replies per prompt (the group)."""
+    temperature: PositiveFloat = 1.0
+    """Sampling temperature of rollouts."""
+    top_k: PositiveInt | None = None
+    """Sample among the k likeliest tokens; off when absent. The trainer renormalises alike."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Sample from the smallest set of tokens with this mass. The trainer renormalises alike."""
+    max_new_tokens: PositiveInt = 3584
+    """Longest reply, in tokens."""
+    max_prompt_tokens: PositiveInt = 512
+    """Longest prompt, in tokens; longer ones are dropped at load and counted, never cut."""
+    stop_strings: tuple[NonEmptyStr, ...] | None = None
+    """Texts that end a reply; `</answer>` for think_answer_tags, else none, when absent."""
+
+
+class BatchSpec(Record):
+    inference_batch_size: PositiveInt = 64
+    """Prompts that one producer holds at a time."""
+    inference_microbatch_size: PositiveInt = 8
+    """Prompts that one producer generates for together."""
+    train_batch_size: PositiveInt = 32
+    """Prompts per data-parallel group in one optimizer step."""
+    train_minibatch_size: PositiveInt = 8
+    """Prompts per data-parallel group in one accumulation round; sizes the buffer by default."""
+    train_microbatch_size: PositiveInt = 2
+    """Samples per forward pass; never changes the gradient."""
+
+
+class BufferSpec(Record):
+    max_prompts: Annotated[int, Field(ge=-1)] = -1
+    """Scored groups that may wait beside the step being collected; -1: 2 minibatches' worth."""
+    max_staleness: NonNegativeInt = 4
+    """Weight versions between sampling and training; 0 is synchronous and on-policy."""
+
+
+class CheckpointSpec(Record):
+    interval: NonNegativeInt = 100
+    """Steps between checkpoints; 0 keeps only the last step's."""
+    keep_last: PositiveInt = 3
+    """Complete checkpoints to keep."""
+    resume_from: NonEmptyStr | None = None
+    """Checkpoint directory to start from when the run has none of its own."""
+
+
+class RolloutLogSpec(Record):
+    log_interval: NonNegativeInt = 20
+    """Steps between logged rollout batches; 0 turns the log off."""
+
+
+class WandbSpec(Record):
+    entity: NonEmptyStr | None = None
+    secret_name: NonEmptyStr | None = None
+    """Secret with key WANDB_API_KEY, required in a cluster; locally the environment serves."""
+
+
+class TrackingSpec(Record):
+    project: NonEmptyStr = "GRPO"
+    """Name under which trackers file the run."""
+    tensorboard: bool = True
+    wandb: WandbSpec | None = None
+    profiling: bool = False
+    """Write a profile of every actor's first steps to the run directory."""
