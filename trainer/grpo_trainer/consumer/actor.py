@@ -6,7 +6,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +21,7 @@ from grpo_trainer.algorithm.totals import Denominators
 from .policy import PolicyOptions
 
 RENDEZVOUS_SECONDS = 300.0
+TRACED_STEPS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Consumer:
     """
 
     def __init__(self) -> None:
+        self._traces = 0
         self._sent = threading.Event()
         self._sent.set()
 
@@ -100,14 +103,26 @@ class Consumer:
         from .training import train_step
 
         began = time.perf_counter()
-        result = train_step(self._policy, shard, denominators, step)
+        with self._traced(step):
+            result = train_step(self._policy, shard, denominators, step)
         seconds = time.perf_counter() - began
         self.snapshot(step + 1)
         return replace(result, seconds=seconds)
 
-    def skip(self, step: int) -> None:
-        """Version step + 1 equals version step: a step without signal moves nothing."""
-        self.snapshot(step + 1)
+    @contextmanager
+    def _traced(self, step: int) -> Iterator[None]:
+        """Write a trace that browsers open (chrome://tracing, Perfetto), of the first steps."""
+        directory = self._options.trace_directory
+        if directory is None or self._traces == TRACED_STEPS:
+            yield
+            return
+        from torch.profiler import profile
+
+        with profile() as trace:
+            yield
+        self._traces += 1
+        file = Path(directory) / f"consumer-{self._options.rank}-step-{step + 1}.trace.json"
+        trace.export_chrome_trace(str(file))
 
     @ray.method(concurrency_group=PUBLISH)
     def publish(self) -> list[Any]:

@@ -49,6 +49,8 @@ class PolicyOptions:
     seed: int
     device: str
     """`cpu` or `cuda`."""
+    trace_directory: str | None = None
+    """Where traces of the first steps go; None writes none."""
 
 
 def learning_rate(step: int, total_steps: int, peak: float) -> float:

@@ -197,7 +197,14 @@ class _Run:
             buffer=buffer,
             scorer=scorer,
             consumers=consumers,
-            policy=_policy_factory(spec, algorithm, prepared, layout, device),
+            policy=_policy_factory(
+                spec,
+                algorithm,
+                prepared,
+                layout,
+                device,
+                traces=self._layout.logs if spec.tracking.profiling else None,
+            ),
             store=self._store,
             reporter=self._reporter,
             scoring_errors=errors,
@@ -270,6 +277,7 @@ def _policy_factory(
     prepared: Prepared,
     layout: Layout,
     device: str,
+    traces: Path | None,
 ) -> PolicyFactory:
     """What a rank builds when it starts from the given weights."""
 
@@ -290,6 +298,7 @@ def _policy_factory(
             total_steps=prepared.total_steps,
             seed=spec.seed,
             device=device,
+            trace_directory=str(traces) if traces else None,
         )
 
     return options

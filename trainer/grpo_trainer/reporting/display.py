@@ -126,6 +126,7 @@ class LiveDisplay(Sink):
     def _parts(self) -> Iterator[ProgressBar | Table | Text]:
         progress = self._tracker.current.progress
         yield ProgressBar(total=max(1, progress.total_steps), completed=progress.step)
+        yield Text()  # a bar does not end its line
         grid = Table.grid(padding=(0, 3))
         cells = [Text.assemble(f"{name} ", (value, "bold")) for name, value in self._fields]
         for start in range(0, len(cells), 4):

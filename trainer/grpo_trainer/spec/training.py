@@ -183,4 +183,4 @@ class TrackingSpec(Record):
     tensorboard: bool = True
     wandb: WandbSpec | None = None
     profiling: bool = False
-    """Write a profile of every actor's first steps to the run directory."""
+    """Write traces of the consumers' first steps to the run directory's `logs`."""
