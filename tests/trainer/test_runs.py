@@ -6,8 +6,11 @@ dynamic sampling to the end of the data, unfit input.
 """
 
 import json
+import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -213,6 +216,61 @@ def test_training_survives_a_lost_producer_and_a_lost_consumer(
     assert last["grpo_groups_total{outcome=trained}"] == 150 * 8
     assert last["grpo_groups_total{outcome=dropped}"] == 0
     assert run.leftovers() == []
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory whose path leaves room for the names of sockets."""
+    path = Path(tempfile.mkdtemp(prefix="grpo-test-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def test_producers_come_and_go_while_training_goes_on(
+    start: Start, tmp_path: Path, short: Path
+) -> None:
+    file = manifest(
+        tmp_path / "job.yaml", maxSteps=5000, numEpisodes=100, buffer={"maxStaleness": 2}
+    )
+    run = start(str(file), "--ray_dir", str(short))
+    run.until(lambda: run.steps >= 2)
+    (raylet,) = [p for p in run.remember_children() if p.name() == "raylet"]
+    (address,) = [a for a in raylet.cmdline() if a.startswith("--gcs-address=")]
+    node = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
+            *("--address", address.partition("=")[2], "--num-cpus", "1"),
+            *("--resources", json.dumps({"grpo_producer": 2})),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+
+        def workers() -> dict[str, int]:
+            return json.loads(run.get("/progress"))["workers"]
+
+        run.until(lambda: workers()["producersReady"] == 3)
+        more = run.steps
+        run.until(lambda: run.steps >= more + 5)
+        node.terminate()
+        run.until(lambda: workers()["producersDesired"] == 1)
+        fewer = run.steps
+        run.until(lambda: run.steps >= fewer + 5)
+        assert workers() == {
+            **{"producersReady": 1, "producersDesired": 1},
+            **{"consumersReady": 1, "consumersDesired": 1},
+        }
+        run.process.send_signal(signal.SIGINT)
+        assert run.wait(60) == 75
+    finally:
+        node.kill()
+        node.wait(10)
+    last = run.metrics[-1]
+    assert [line["grpo_step"] for line in run.metrics] == list(range(1, run.steps + 1))
+    assert last["grpo_groups_total{outcome=dropped}"] == 0
+    assert last["grpo_groups_total{outcome=trained}"] == 8 * run.steps
+    assert last.get("grpo_restarts_total{role=consumer}", 0) == 0
 
 
 def test_dynamic_sampling_ends_well_with_the_data(start: Start, tmp_path: Path) -> None:

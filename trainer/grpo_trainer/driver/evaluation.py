@@ -8,7 +8,7 @@ from grpo_trainer.records import GenerationRequest, Prompt, Rollout, SamplingPar
 from grpo_trainer.reports import EvaluatedSample, EvaluationReport
 from grpo_trainer.rewards import Scorer
 
-from .producers import ProducerPool
+from .board import Board
 
 
 class Evaluator:
@@ -19,13 +19,13 @@ class Evaluator:
         sets: Mapping[str, EncodedPrompts],
         sampling: SamplingParams,
         seed: int,
-        pool: ProducerPool,
+        board: Board,
         scorer: Scorer,
     ) -> None:
         self._sets = sets
         self._sampling = sampling
         self._seed = seed
-        self._pool = pool
+        self._board = board
         self._scorer = scorer
 
     async def evaluate(self, version: int) -> list[EvaluationReport]:
@@ -44,7 +44,7 @@ class Evaluator:
             GenerationRequest(key, prompt.token_ids, 1, self._seed + number, self._sampling)
             for number, (key, prompt) in enumerate(prompts.items())
         ]
-        rollouts = await self._pool.evaluate(version, requests)
+        rollouts = await self._board.evaluate(version, requests)
         if rollouts is None:
             return []
         seconds = time.monotonic() - began

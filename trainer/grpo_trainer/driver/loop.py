@@ -195,7 +195,7 @@ class TrainingLoop:
             began = time.monotonic()
             refs = await self._parts.consumers.publish()
             self._publish_seconds = time.monotonic() - began
-            await self._pool.offer(version, refs)
+            await self._pool.board.offer(version, refs)
 
         self._publishing = asyncio.create_task(send())
 
@@ -274,7 +274,7 @@ class TrainingLoop:
         _log.warning("the consumers were lost and start again: %s", error)
         parts.reporter.restart("consumer")
         parts.consumers.kill()
-        await self._pool.forget_weights()
+        await self._pool.withdraw_weights()
         origin = parts.store.newest() or self._origin
         self.newest_checkpoint = origin
         self.step = self._saved = origin.step if origin else 0
@@ -286,7 +286,7 @@ class TrainingLoop:
         """Share of the producers' time since the last step that they did nothing."""
         busy = self._pool.busy_seconds
         spent, self._producer_busy = busy - self._producer_busy, busy
-        share = spent / self._parts.spec.producers.replicas
+        share = spent / max(1, self._pool.desired)
         self.ledger.producer_seconds += share
         return min(1.0, max(0.0, 1 - share / seconds)) if seconds else 0.0
 

@@ -28,12 +28,14 @@ from grpo_trainer.spec import (
 )
 
 from .accounting import Ledger
+from .board import Board
 from .checkpoints import Checkpoint, CheckpointStore, read_checkpoint
 from .consumers import ConsumerGroup
 from .evaluation import Evaluator
 from .loop import Parts, PolicyFactory, TrainingLoop, score_rollout
 from .prepare import Prepared, prepare
-from .producers import ProducerPool, ProducerSettings
+from .producer_link import ProducerSettings, Work
+from .producers import ProducerPool
 from .ray_session import device_for, end_at_once, ray_session
 
 MAX_SCORING_PROCESSES = 8
@@ -134,7 +136,9 @@ class _Run:
         evaluator = None
         if prepared.evaluation and self._spec.evaluation.interval > 0:
             sampling = prepared.evaluation_sampling
-            evaluator = Evaluator(prepared.evaluation, sampling, self._spec.seed, pool, scorer)
+            evaluator = Evaluator(
+                prepared.evaluation, sampling, self._spec.seed, pool.board, scorer
+            )
         self._loop = TrainingLoop(parts, pool, evaluator, origin, self._drain)
         producing = asyncio.create_task(pool.run())
         training = asyncio.create_task(self._loop.run())
@@ -223,7 +227,6 @@ class _Run:
             trust_remote_code=spec.model.trust_remote_code,
         )
         settings = ProducerSettings(
-            replicas=spec.producers.replicas,
             min_available=spec.producers.min_available,
             backend=spec.producers.backend,
             engine=engine,
@@ -237,9 +240,12 @@ class _Run:
         )
         return ProducerPool(
             settings,
-            parts.buffer,
-            prepared.train.prompts,
-            on_rollout=lambda lease, rollout: score_rollout(parts, lease, rollout),
+            Work(
+                parts.buffer,
+                prepared.train.prompts,
+                on_rollout=lambda lease, rollout: score_rollout(parts, lease, rollout),
+                board=Board(),
+            ),
             on_change=self._workers_changed,
             on_restart=lambda: self._reporter.restart("producer"),
         )
@@ -250,7 +256,7 @@ class _Run:
         self._reporter.workers(
             WorkerReport(
                 producers_ready=self._pool.ready if self._pool else 0,
-                producers_desired=self._spec.producers.replicas,
+                producers_desired=self._pool.desired if self._pool else 0,
                 consumers_ready=self._consumers.ready if self._consumers else 0,
                 consumers_desired=self._spec.consumer_processes,
             )

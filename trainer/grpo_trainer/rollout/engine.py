@@ -26,6 +26,16 @@ class EngineOptions:
     """More prompts than that are, while they ask for at most this many replies in all: a prompt of
     an evaluation is answered once, and would leave most of the device unused."""
     trust_remote_code: bool = False
+    max_tokens: int | None = None
+    """Longest prompt with its longest reply, for engines that reserve memory; None: the model's."""
+    tensor_parallel_size: int = 1
+    """Accelerators of this engine."""
+    in_flight_updates: bool = False
+    """New weights interrupt the replies under way instead of waiting for their end."""
+    gpu_memory_utilization: float = 0.9
+    """Share of an accelerator's memory that the engine may take."""
+    cpu_cache_bytes: int = 256 * 2**20
+    """For keys and values, where the engine runs on the CPU."""
 
 
 class RolloutEngine(Protocol):
@@ -72,8 +82,14 @@ def create_engine(backend: str, options: EngineOptions) -> RolloutEngine:
     Raises:
         ValueError: there is no engine for this backend.
     """
-    if backend != Backend.TRANSFORMERS:
-        raise ValueError(f"producers.backend: no engine for {backend!r}; legal: 'transformers'")
-    from .transformers_engine import TransformersEngine
+    if backend == Backend.TRANSFORMERS:
+        from .transformers_engine import TransformersEngine
 
-    return TransformersEngine(options)
+        return TransformersEngine(options)
+    if backend == Backend.VLLM:
+        from .vllm_engine import VllmEngine
+
+        return VllmEngine(options)
+    raise ValueError(
+        f"producers.backend: no engine for {backend!r}; legal: {', '.join(map(str, Backend))}"
+    )

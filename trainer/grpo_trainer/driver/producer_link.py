@@ -1,0 +1,185 @@
+"""The driver's end of one producer: weights and prompts go to it, rollouts come from it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ray.exceptions import RayTaskError
+
+from grpo_trainer.pipeline import Lease, RolloutBuffer
+from grpo_trainer.records import (
+    GenerationRequest,
+    Prompt,
+    Rollout,
+    SamplingParams,
+    ScoredGroup,
+)
+from grpo_trainer.rollout.engine import EngineOptions
+from grpo_trainer.rollout.producer import ProducerStats
+
+from .board import NO_VERSION, Board
+
+_log = logging.getLogger(__name__)
+
+CALLS_AHEAD = 2
+"""Micro-batches a producer holds beside the one it works on, so that it never waits for us."""
+
+OnRollout = Callable[[Lease, Rollout], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """What all producers of a run share."""
+
+    min_available: int
+    backend: str
+    engine: EngineOptions
+    gpus: int
+    sampling: SamplingParams
+    num_samples: int
+    microbatch: int
+    batch: int
+    """Prompts that one producer holds at a time."""
+    startup_seconds: float
+    call_seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """What producers work on and for."""
+
+    buffer: RolloutBuffer[ScoredGroup]
+    prompts: Sequence[Prompt]
+    on_rollout: OnRollout
+    """Scores a rollout and completes its lease."""
+    board: Board
+
+
+class ProducerLink:
+    """One incarnation of a producer."""
+
+    def __init__(self, name: str, actor: Any, settings: ProducerSettings, work: Work) -> None:
+        self.name = name
+        self.actor = actor
+        self.version = NO_VERSION
+        self.stats: ProducerStats | None = None
+        self.apply_seconds: float | None = None
+        """How long generation stood still for the newest weights."""
+        self._settings = settings
+        self._work = work
+
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds it spent generating or taking weights, as far as we were told."""
+        stats = self.stats
+        return 0.0 if stats is None else stats.busy_seconds + stats.apply_seconds
+
+    async def ready(self) -> None:
+        """Wait until its engine is built."""
+        async with asyncio.timeout(self._settings.startup_seconds):
+            await self.actor.ready.remote()
+
+    async def serve(self) -> None:
+        """Work until the producer dies, which raises, or this is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_weights())
+            group.create_task(self._serve_rollouts())
+            group.create_task(self._serve_evaluations())
+
+    async def refresh_stats(self) -> None:
+        """Ask it how busy it was."""
+        async with asyncio.timeout(self._settings.call_seconds):
+            self.stats = await self.actor.stats.remote()
+
+    async def _follow_weights(self) -> None:
+        board = self._work.board
+        while True:
+            await board.until(lambda: board.target not in (NO_VERSION, self.version))
+            version, epoch = board.target, board.epoch
+            try:
+                async with asyncio.timeout(self._settings.call_seconds):
+                    call = self.actor.load_weights.remote(board.references(version))
+                    self.apply_seconds = await call
+            except RayTaskError as error:
+                if board.on_offer(version, epoch):
+                    raise
+                # Who owned this version is gone; another one will be offered.
+                _log.warning("%s: version %d went away: %s", self.name, version, error)
+                continue
+            if epoch == board.epoch:
+                self.version = version
+                self._work.buffer.loaded(self.name, version)
+                await board.notify()
+
+    async def _serve_rollouts(self) -> None:
+        settings = self._settings
+        calls = min(1 + CALLS_AHEAD, settings.batch // settings.microbatch)
+        slots = asyncio.Semaphore(max(1, calls))
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await slots.acquire()
+                leases = await self._work.buffer.lease(self.name, settings.microbatch)
+                if not leases:
+                    # Over, unless the run is rolled back: then prompts are there again.
+                    slots.release()
+                    await self._work.board.until_changed()
+                    continue
+                call = group.create_task(self._roll_out(leases))
+                call.add_done_callback(lambda _: slots.release())
+
+    async def _roll_out(self, leases: Sequence[Lease]) -> None:
+        by_id = {lease.id: lease for lease in leases}
+        requests = [
+            GenerationRequest(
+                request_id=lease.id,
+                prompt_ids=self._work.prompts[lease.ticket.row].token_ids,
+                num_samples=self._settings.num_samples,
+                seed=lease.ticket.seed,
+                sampling=self._settings.sampling,
+            )
+            for lease in leases
+        ]
+        async with asyncio.TaskGroup() as scoring:
+            async for rollout in self._stream(requests):
+                lease = by_id.pop(rollout.request_id)
+                scoring.create_task(self._work.on_rollout(lease, rollout))
+        assert not by_id, f"{self.name} left {len(by_id)} prompts unanswered"
+
+    async def _stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Rollout]:
+        """Rollouts as they finish, each within the deadline of a call."""
+        stream = self.actor.rollout.options(num_returns="streaming").remote(requests)
+        while True:
+            async with asyncio.timeout(self._settings.call_seconds):
+                try:
+                    reference = await anext(stream)
+                except StopAsyncIteration:
+                    return
+                rollout = await reference
+            yield rollout
+
+    async def _serve_evaluations(self) -> None:
+        board = self._work.board
+
+        def due() -> bool:
+            evaluation = board.evaluation
+            return (
+                evaluation is not None
+                and bool(evaluation.waiting)
+                and self.version == evaluation.version
+            )
+
+        while True:
+            await board.until(due)
+            evaluation = board.evaluation
+            assert evaluation is not None
+            # One sample a prompt: as many rows as a micro-batch of rollouts has.
+            claimed = evaluation.claim(self._settings.microbatch * self._settings.num_samples)
+            try:
+                async for rollout in self._stream(claimed):
+                    evaluation.answer(rollout)
+            finally:
+                evaluation.give_back(claimed)

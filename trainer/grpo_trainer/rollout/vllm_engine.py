@@ -1,0 +1,228 @@
+"""Rollouts by vLLM: continuous batching, paged attention, tensor parallelism."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any
+
+from grpo_trainer.records import GenerationRequest, Rollout
+from grpo_trainer.weights import WeightBundle
+
+from .engine import EngineClosedError, EngineOptions
+from .stopwatch import Stopwatch
+from .vllm_weights import UNFIT, WORKER_CLASS, Shapes, SharedWeights, check_version
+
+SHUTDOWN_SECONDS = 10.0
+"""For the engine's processes to end before they are killed."""
+
+
+class VllmEngine:
+    """A RolloutEngine.
+
+    With `in_flight_updates` new weights interrupt replies, which go on with them after everything
+    said so far was read again; else new weights wait for the replies under way, and new prompts
+    wait for the weights.
+    """
+
+    def __init__(self, options: EngineOptions) -> None:
+        _set_environment(options.device)
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        self._options = options
+        self._llm = AsyncLLM.from_engine_args(_engine_args(options))
+        self._tokenizer = self._llm.get_tokenizer()
+        self._eos_ids = _end_of_sequence_ids(self._llm.model_config, self._tokenizer)
+        self._shapes: Shapes | None = None
+        self._version: int | None = None
+        self._loading = asyncio.Lock()
+        # Replies under way and whether weights wait for their end; waiters hear of every change.
+        self._changed = asyncio.Condition()
+        self._replies = 0
+        self._draining = False
+        self._paused = False
+        self._answers: set[asyncio.Task[Rollout]] = set()
+        self._busy = Stopwatch()
+        self._timed = ExitStack()
+        self._closed = False
+
+    @property
+    def version(self) -> int | None:
+        return self._version
+
+    @property
+    def busy_seconds(self) -> float:
+        return self._busy.seconds
+
+    async def generate(self, request: GenerationRequest) -> Rollout:
+        self._check_open()
+        answer = asyncio.create_task(self._answer(request))
+        self._answers.add(answer)
+        answer.add_done_callback(self._answers.discard)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self._check_open()
+            raise
+
+    async def load_weights(self, bundles: Sequence[WeightBundle]) -> float:
+        self._check_open()
+        async with self._loading:
+            first = self._shapes is None
+            version, shapes = check_version(bundles, self._shapes)
+            if first:
+                await self._llm.collective_rpc("end_with", args=(os.getpid(),))
+            weights = await asyncio.to_thread(SharedWeights, bundles)
+            try:
+                async with self._drained():
+                    seconds = await self._switch(version, weights)
+            finally:
+                weights.close()
+            self._shapes = shapes
+        return seconds
+
+    async def close(self) -> None:
+        self._closed = True
+        for answer in self._answers:
+            answer.cancel()
+        await asyncio.gather(*self._answers, return_exceptions=True)
+        await asyncio.to_thread(self._llm.shutdown, SHUTDOWN_SECONDS)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineClosedError("the engine was closed")
+
+    async def _answer(self, request: GenerationRequest) -> Rollout:
+        from vllm import TokensPrompt
+
+        from .vllm_requests import rollout, sampling_params
+
+        limit = self._llm.model_config.max_model_len
+        assert len(request.prompt_ids) + request.sampling.max_new_tokens <= limit
+        prompt = TokensPrompt(prompt_token_ids=request.prompt_ids.tolist())
+        params = sampling_params(request, self._eos_ids)
+        async with self._running(request.num_samples):
+            stream = self._llm.generate(prompt, params, request.request_id)
+            [output] = [output async for output in stream]
+        return rollout(request, output, self._tokenizer)
+
+    @asynccontextmanager
+    async def _running(self, replies: int) -> AsyncIterator[None]:
+        """Wait until so many replies may be started, and count them for the block."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._admits(replies))
+            self._count(replies)
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._count(-replies)
+                self._changed.notify_all()
+
+    def _admits(self, replies: int) -> bool:
+        if self._version is None or self._draining:
+            return False
+        if self._options.in_flight_updates or self._replies == 0:
+            return True
+        # What vLLM would only queue would hold up the next weights.
+        return self._replies + replies <= _max_sequences(self._options)
+
+    @asynccontextmanager
+    async def _drained(self) -> AsyncIterator[None]:
+        """A block in which no reply is under way, unless weights may change in flight."""
+        async with self._changed:
+            self._draining = not self._options.in_flight_updates
+            await self._changed.wait_for(lambda: not self._draining or self._replies == 0)
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._draining = False
+                self._changed.notify_all()
+
+    async def _switch(self, version: int, weights: SharedWeights) -> float:
+        """Replace the weights and all that was computed with the old ones."""
+        began = time.perf_counter()
+        self._pause(True)
+        try:
+            await self._llm.pause_generation(mode="keep", clear_cache=True)
+            faults = await self._llm.collective_rpc("write_weights", args=weights.handle)
+            if any(faults):
+                raise ValueError(f"{UNFIT}: {next(filter(None, faults))}")
+            await self._llm.update_weight_version(str(version))
+            self._version = version
+            await self._llm.resume_generation()
+        finally:
+            self._pause(False)
+        return time.perf_counter() - began
+
+    def _count(self, replies: int) -> None:
+        self._replies += replies
+        self._time()
+
+    def _pause(self, paused: bool) -> None:
+        self._paused = paused
+        self._time()
+
+    def _time(self) -> None:
+        """Let the watch run while replies are under way and not paused."""
+        self._timed.close()
+        if self._replies and not self._paused:
+            self._timed.enter_context(self._busy)
+
+
+def _set_environment(device: str) -> None:
+    """What vLLM reads from the environment; it is inherited by its processes."""
+    defaults = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
+    if device == "cpu":
+        # No process for the only worker, and no compiler at the first reply.
+        defaults |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "TORCHDYNAMO_DISABLE": "1"}
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+
+
+def _max_sequences(options: EngineOptions) -> int:
+    return max(options.microbatch, options.microbatch_replies)
+
+
+def _engine_args(options: EngineOptions) -> Any:
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    on_cpu = options.device == "cpu"
+    memory = (
+        {"kv_cache_memory_bytes": options.cpu_cache_bytes}
+        if on_cpu
+        else {"gpu_memory_utilization": options.gpu_memory_utilization}
+    )
+    return AsyncEngineArgs(
+        model=options.model_path,
+        tokenizer=options.tokenizer_path,
+        trust_remote_code=options.trust_remote_code,
+        dtype=options.dtype,
+        load_format="dummy",
+        max_model_len=options.max_tokens,
+        max_num_seqs=_max_sequences(options),
+        tensor_parallel_size=options.tensor_parallel_size,
+        # In a Ray actor vLLM would look for workers elsewhere in the cluster.
+        distributed_executor_backend="mp" if options.tensor_parallel_size > 1 else "uni",
+        enforce_eager=on_cpu,
+        logprobs_mode="processed_logprobs",
+        worker_extension_cls=WORKER_CLASS,
+        disable_log_stats=True,
+        **memory,
+    )
+
+
+def _end_of_sequence_ids(model_config: Any, tokenizer: Any) -> frozenset[int]:
+    """Every token that ends a reply: of the model's configurations and of the tokenizer."""
+    ids: set[int] = set()
+    for source in (
+        model_config.hf_text_config.eos_token_id,
+        model_config.try_get_generation_config().get("eos_token_id"),
+        tokenizer.eos_token_id,
+    ):
+        ids.update(source if isinstance(source, list) else [] if source is None else [source])
+    return frozenset(ids)
