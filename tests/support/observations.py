@@ -129,3 +129,29 @@ def state_of(decision: Decision, kind: str) -> tuple[str, str]:
     """Status and reason of a condition; empty when it is absent."""
     found: Iterable[Condition] = decision.status.conditions
     return next(((str(c.status), c.reason) for c in found if c.type == kind), ("", ""))
+
+
+NOTHING: dict[str, Any] = {"cluster": None, "pods": (), "ray_jobs": None}
+
+
+def retrying(failed: float, restarts: int = 1) -> GRPOJobStatus:
+    """The status of a job whose first attempt failed at a moment."""
+    return status(
+        Phase.RETRYING,
+        condition("ClusterReady", "Unknown", at(failed)),
+        condition("Training", "False", at(failed)),
+        attempt=2,
+        restarts=restarts,
+        start_time=at(-600),
+    )
+
+
+def starting(since: float = -10) -> GRPOJobStatus:
+    """The status of a job whose pods have been awaited since a moment."""
+    return status(
+        Phase.STARTING,
+        condition("ClusterReady", "False", at(since)),
+        condition("Training", "False", at(since)),
+        attempt=1,
+        start_time=at(since),
+    )

@@ -1,0 +1,31 @@
+"""`python -m grpo_operator`: in a pod, or outside a cluster with a kubeconfig."""
+
+import asyncio
+import logging
+import sys
+
+from .app import LeaseLostError, MissingKindError, run
+from .logs import configure
+from .settings import Settings
+
+
+def main() -> int:
+    """Run one replica; its exit code is 0 only when it was told to stop."""
+    try:
+        settings = Settings.from_environment()
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    configure(settings.log_format, settings.log_level)
+    try:
+        asyncio.run(run(settings))
+    except LeaseLostError:
+        logging.error("the Lease is lost")
+        return 1
+    except MissingKindError as error:
+        logging.error("%s", error)
+        return 1
+    return 0
+
+
+sys.exit(main())

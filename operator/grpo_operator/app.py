@@ -1,0 +1,149 @@
+"""One replica of the operator: wait for the Lease, then watch and act until told to stop."""
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import aiohttp
+from aiohttp import web
+from kubernetes.aio import client, config
+
+from .accounting import Accounting
+from .act import Actor
+from .audit import Auditor
+from .events import Recorder
+from .kube import Kube
+from .lease import Lease
+from .metrics import Metrics
+from .observe import Observer
+from .rbac import CLUSTERS, JOBS
+from .reconciler import Reconciler
+from .server import Health, application
+from .settings import Settings
+from .store import Key, Store
+from .watches import watch
+from .workers import Workers
+
+log = logging.getLogger(__name__)
+
+
+class MissingKindError(Exception):
+    """A CustomResourceDefinition is not installed."""
+
+
+async def run(settings: Settings) -> None:
+    """Returns when told to stop by a signal.
+
+    Raises MissingKindError, LeaseLostError, or what broke a part of it.
+    """
+    stop = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(name, stop.set)
+    metrics = Metrics()
+    async with AsyncExitStack() as stack:
+        kube = Kube(await stack.enter_async_context(_api_client()), metrics)
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        await _require_kinds(kube)
+        lease = Lease(kube, settings.lease_namespace, settings.lease_name, settings.identity)
+        health = _follower_health(lease)
+        await stack.enter_async_context(_serving(application(metrics, health), settings))
+        if not settings.leader_election:
+            await _lead(kube, session, metrics, settings, health, stop)
+            return
+        if await _first(lease.acquire(), stop.wait()) == 1:
+            return
+        stack.push_async_callback(lease.release)
+        metrics.leader.set(1)
+        leading = _lead(kube, session, metrics, settings, health, stop)
+        if await _first(leading, lease.keep()) == 1:
+            raise LeaseLostError
+
+
+class LeaseLostError(Exception):
+    """Another replica may act now, so this one must not."""
+
+
+async def _lead(
+    kube: Kube,
+    session: aiohttp.ClientSession,
+    metrics: Metrics,
+    settings: Settings,
+    health: Health,
+    stop: asyncio.Event,
+) -> None:
+    """Act until told to stop."""
+    store = Store()
+    observer = Observer(kube, session, store, settings)
+    accounting = Accounting(metrics)
+    recorder = Recorder(kube, settings.identity)
+    actor = Actor(kube, observer, settings)
+    reconciler = Reconciler(kube, store, observer, actor, recorder, accounting)
+    workers = Workers(reconciler.reconcile, metrics, settings.concurrency)
+
+    def wake(key: Key) -> None:
+        job = store.job(key)
+        if job is not None:
+            accounting.seen(job)
+        workers.wake(key)
+
+    auditor = Auditor(kube, store, settings.namespaces or (None,), wake)
+    ready = threading.Event()
+    health.alive = lambda: f"{auditor.missed} changes were not told" if auditor.missed else ""
+    health.ready = lambda: health.alive() or ("" if ready.is_set() else "no watches yet")
+    watching = watch(store, wake, settings.namespaces, ready)
+    if await _first(stop.wait(), workers.run(), watching, auditor.run()) != 0:
+        raise RuntimeError("the watches ended")
+
+
+async def _first(*coroutines: Coroutine[object, object, object]) -> int:
+    """Run all until one ends; the others are cancelled and have ended too. Returns its index."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    index = next(i for i, task in enumerate(tasks) if task in done)
+    tasks[index].result()
+    return index
+
+
+def _follower_health(lease: Lease) -> Health:
+    def waiting() -> str:
+        seconds = lease.seconds_since_answer()
+        return f"no answer about the Lease for {seconds:.0f} s" if seconds > 60 else ""
+
+    return Health(alive=lambda: "", ready=waiting)
+
+
+async def _require_kinds(kube: Kube) -> None:
+    for resource, source in ((JOBS, "crds/grpojobs.yaml"), (CLUSTERS, "KubeRay 1.5 or newer")):
+        if not await kube.serves(resource):
+            kind = f"{resource.plural}.{resource.group}/{resource.version}"
+            raise MissingKindError(f"the API server does not know {kind}: install {source}")
+
+
+@asynccontextmanager
+async def _api_client() -> AsyncIterator[client.ApiClient]:
+    """In a pod its service account's, elsewhere the kubeconfig's."""
+    try:
+        config.load_incluster_config()
+    except config.ConfigException:
+        await config.load_kube_config()
+    async with client.ApiClient() as api:
+        yield api
+
+
+@asynccontextmanager
+async def _serving(app: web.Application, settings: Settings) -> AsyncIterator[None]:
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, port=settings.listen_port).start()
+        yield
+    finally:
+        await runner.cleanup()

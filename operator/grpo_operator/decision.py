@@ -1,0 +1,199 @@
+"""What a decision is made of: actions on the world, and the status that records it."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from grpo_trainer.spec import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    GRPOJobStatus,
+    Phase,
+    WorkersStatus,
+)
+
+from .conditions import Reason, find, put
+from .naming import child_name, producer_selector
+from .observed import Observed, Role
+
+TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED})
+MAX_MESSAGE = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class CreateCluster:
+    """Create the claim, ConfigMap, Secret and RayCluster, each unless it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteCluster:
+    """Delete the RayCluster with this UID; its pods follow."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleProducers:
+    """Ask for another number of producers."""
+
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Start the driver of an attempt."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopDriver:
+    """Stop the driver of an attempt without a checkpoint. Best effort."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Ask the driver to write a checkpoint and exit. Best effort."""
+
+
+@dataclass(frozen=True, slots=True)
+class DumpStacks:
+    """Ask the driver to write the stacks of all its processes to the volume. Best effort."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJob:
+    """Delete the GRPOJob; everything it owns follows."""
+
+
+Action = (
+    CreateCluster
+    | DeleteCluster
+    | ScaleProducers
+    | Submit
+    | StopDriver
+    | Drain
+    | DumpStacks
+    | DeleteJob
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Perform the actions in order, then write the status, then look again after a while."""
+
+    status: GRPOJobStatus
+    actions: tuple[Action, ...] = ()
+    requeue_after: float | None = None
+    """Seconds; None waits for an event."""
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Value, reason and message of a condition."""
+
+    value: ConditionStatus
+    reason: str
+    message: str = ""
+
+
+def yes(reason: str, message: str = "") -> State:
+    return State(ConditionStatus.TRUE, reason, message)
+
+
+def no(reason: str, message: str = "") -> State:
+    return State(ConditionStatus.FALSE, reason, message)
+
+
+def unknown(reason: str, message: str = "") -> State:
+    return State(ConditionStatus.UNKNOWN, reason, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A status in the making: where the job goes and why."""
+
+    seen: Observed
+    now: datetime
+    phase: Phase
+    reason: str
+    message: str = ""
+    cluster_ready: State | None = None
+    """None leaves a condition as it is; likewise below."""
+    training: State | None = None
+    stalled: State | None = None
+    changes: dict[str, object] = field(default_factory=dict)
+
+    def decision(self, *actions: Action, requeue_after: float | None = None) -> Decision:
+        """The decision to go there."""
+        message = self.message[:MAX_MESSAGE]
+        return Decision(self._status(), actions, requeue_after, self.reason, message)
+
+    def _status(self) -> GRPOJobStatus:
+        job = self.seen.job
+        name = child_name(job.name, job.uid)
+        update: dict[str, object] = {
+            "phase": self.phase,
+            "observed_generation": job.generation,
+            "ray_cluster_name": name,
+            "selector": producer_selector(name),
+            "workers": self._workers(),
+            "attempt": job.status.attempt,
+        }
+        if self.phase in (Phase.STARTING, Phase.RUNNING):
+            update["start_time"] = job.status.start_time or self.now
+            update["attempt"] = self.seen.attempt
+        if self.phase in TERMINAL:
+            update["completion_time"] = self.now
+        status = job.status.model_copy(update=update | self.changes)
+        for kind, state in self._conditions():
+            condition = Condition(
+                type=kind,
+                status=state.value,
+                reason=str(state.reason),
+                message=state.message[:MAX_MESSAGE],
+                observed_generation=job.generation,
+            )
+            status = put(status, condition, self.now)
+        return status
+
+    def _workers(self) -> WorkersStatus:
+        spec = self.seen.job.spec
+        if spec is None or self.phase in TERMINAL:
+            return WorkersStatus()
+        return WorkersStatus(
+            producers_ready=self.seen.ready(Role.PRODUCER),
+            producers_desired=spec.producers.replicas,
+            consumers_ready=self.seen.ready(Role.CONSUMER),
+            consumers_desired=spec.consumers.replicas,
+        )
+
+    def _conditions(self) -> list[tuple[ConditionType, State]]:
+        """Those that change; Suspended, Complete and Failed appear when they first hold."""
+        here = (self.reason, self.message)
+        found = {
+            ConditionType.ACCEPTED: no(*here) if self._invalid else yes(Reason.VALID),
+            ConditionType.CLUSTER_READY: self.cluster_ready,
+            ConditionType.TRAINING: self.training,
+            ConditionType.STALLED: self.stalled,
+            ConditionType.SUSPENDED: self._suspended(),
+            ConditionType.COMPLETE: yes(*here) if self.phase is Phase.SUCCEEDED else None,
+            ConditionType.FAILED: yes(*here) if self.phase is Phase.FAILED else None,
+        }
+        return [(kind, state) for kind, state in found.items() if state is not None]
+
+    @property
+    def _invalid(self) -> bool:
+        return self.reason == Reason.INVALID_SPEC
+
+    def _suspended(self) -> State | None:
+        if self.phase is Phase.SUSPENDED:
+            return yes(self.reason)
+        if self.phase is Phase.SUSPENDING:
+            return unknown(Reason.DRAINING)
+        seen_before = find(self.seen.job.status, ConditionType.SUSPENDED) is not None
+        return no(Reason.RESUMED) if seen_before else None

@@ -1,0 +1,44 @@
+"""One line a record, as JSON or plain, with the job it is about."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+from .workers import current_job
+
+
+class JsonFormatter(logging.Formatter):
+    """A JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC)
+        entry = {
+            "time": time.isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "job": current_job.get(),
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["error"] = self.formatException(record.exc_info)
+        return json.dumps({key: value for key, value in entry.items() if value})
+
+
+class PlainFormatter(logging.Formatter):
+    """Time, level, job and message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.job = current_job.get() or "-"
+        return super().format(record)
+
+
+def configure(form: str, level: str) -> None:
+    """Set up the root logger; kopf's own chatter starts at warnings."""
+    handler = logging.StreamHandler(sys.stderr)
+    plain = PlainFormatter("%(asctime)s %(levelname)s [%(job)s] %(message)s")
+    handler.setFormatter(JsonFormatter() if form == "json" else plain)
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    # It warns that signals are not its own, which they are not meant to be.
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)

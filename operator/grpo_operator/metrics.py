@@ -1,0 +1,49 @@
+"""The operator's own metrics, each replica its own registry."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_PREFIX = "grpo_operator_"
+_WAITS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+
+
+class Metrics:
+    """Counters and gauges by name."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.reconcile_seconds = Histogram(
+            f"{_PREFIX}reconcile_seconds", "Time to look at one job", registry=registry
+        )
+        self.reconcile_errors = Counter(
+            f"{_PREFIX}reconcile_errors", "Looks that failed", ["reason"], registry=registry
+        )
+        self.queue_depth = Gauge(
+            f"{_PREFIX}queue_depth", "Jobs that wait to be looked at", registry=registry
+        )
+        self.jobs = Gauge(f"{_PREFIX}jobs", "Jobs by phase", ["phase"], registry=registry)
+        self.job_ready_seconds = Histogram(
+            f"{_PREFIX}job_ready_seconds",
+            "Time from a job's first start until its driver runs",
+            buckets=_WAITS,
+            registry=registry,
+        )
+        self.retries = Counter(
+            f"{_PREFIX}retries", "Attempts that failed", ["reason"], registry=registry
+        )
+        self.lost_accelerator_seconds = Counter(
+            f"{_PREFIX}lost_accelerator_seconds",
+            "Accelerator time since the newest checkpoint of attempts that failed",
+            registry=registry,
+        )
+        self.api_requests = Counter(
+            f"{_PREFIX}api_requests",
+            "Calls to the API server; code 0 when it did not answer",
+            ["verb", "resource", "code"],
+            registry=registry,
+        )
+        self.status_latency_seconds = Histogram(
+            f"{_PREFIX}status_latency_seconds",
+            "Time from waking for a job to its status being written",
+            registry=registry,
+        )
+        self.leader = Gauge(f"{_PREFIX}leader", "1 on the replica that acts", registry=registry)

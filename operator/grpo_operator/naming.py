@@ -1,0 +1,49 @@
+"""Names and labels of everything that belongs to a job, none longer than Kubernetes allows."""
+
+from grpo_trainer.spec import API_GROUP, MAX_NAME_LENGTH
+
+UID_DIGITS = 8
+JOB_LABEL = f"{API_GROUP}/job"
+UID_LABEL = f"{API_GROUP}/job-uid"
+ROLE_LABEL = f"{API_GROUP}/role"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+CLUSTER_LABEL = "ray.io/cluster"
+GROUP_LABEL = "ray.io/group"
+MANAGED_BY = {"app.kubernetes.io/managed-by": "grpo-operator", "app.kubernetes.io/name": "grpojob"}
+
+MAX_CLUSTER_NAME = 53
+assert MAX_NAME_LENGTH + 1 + UID_DIGITS <= MAX_CLUSTER_NAME
+
+
+def short_uid(uid: str) -> str:
+    """The first eight digits of an object's UID."""
+    return uid[:UID_DIGITS]
+
+
+def child_name(job: str, uid: str) -> str:
+    """Name of the RayCluster, ConfigMap, Secret, claim and run directory of a job.
+
+    The UID keeps a job that is deleted and created again from adopting what its namesake left.
+    """
+    return f"{job}-{short_uid(uid)}"
+
+
+def submission_id(uid: str, attempt: int) -> str:
+    """Ray's id of one attempt; Ray refuses to use one twice."""
+    return f"{short_uid(uid)}-{attempt}"
+
+
+def attempt_of(uid: str, submission: str) -> int | None:
+    """The attempt of a Ray job, or None when the job is not ours."""
+    prefix, _, number = submission.rpartition("-")
+    return int(number) if prefix == short_uid(uid) and number.isdecimal() else None
+
+
+def job_labels(job: str, uid: str) -> dict[str, str]:
+    """Labels of every child. Nothing is copied from the labels of the job itself."""
+    return {**MANAGED_BY, JOB_LABEL: job, UID_LABEL: uid}
+
+
+def producer_selector(cluster: str) -> str:
+    """Label selector of a cluster's producer pods, for the scale subresource."""
+    return f"{CLUSTER_LABEL}={cluster},{GROUP_LABEL}=producers"

@@ -1,0 +1,1 @@
+"""One policy a file: pure functions of what was observed and the time."""

@@ -1,0 +1,151 @@
+"""Observe, decide, act, record: one look at one job."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from grpo_trainer.spec import GRPOJobStatus, Phase
+
+from .accounting import Accounting
+from .act import ActionRefusedError, Actor
+from .decide import decide
+from .decision import Decision
+from .events import Recorder
+from .kube import MERGE_PATCH, ConflictError, Kube, NotFoundError
+from .observe import Observer
+from .observed import Job, Observed
+from .policies.progress import told_only
+from .rayjobs import HeadError
+from .rbac import JOBS
+from .store import Key, Store
+
+log = logging.getLogger(__name__)
+
+TOLD_SECONDS = 15.0
+"""Least time between two writes of nothing but progress."""
+RETRY_SECONDS = 5.0
+RESYNC_SECONDS = 300.0
+"""A job that is not over is looked at at least so often, should an event be lost."""
+
+
+def utc_now() -> datetime:
+    """The time, in the whole seconds of Kubernetes."""
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+@dataclass
+class Reconciler:
+    """Looks at jobs; never at one twice at once, which its caller sees to."""
+
+    kube: Kube
+    store: Store
+    observer: Observer
+    actor: Actor
+    recorder: Recorder
+    accounting: Accounting
+    clock: Callable[[], datetime] = utc_now
+    _told_at: dict[Key, float] = field(default_factory=dict)
+
+    async def reconcile(self, key: Key, woken: float) -> float | None:
+        """One look at a job, for which its caller was woken at a time of the loop's clock.
+
+        Returns after how many seconds to look again; None when only an event can matter.
+
+        Raises ApiError.
+        """
+        job = self.store.job(key)
+        if job is None:
+            self._forget(key)
+            return None
+        try:
+            return await self._reconcile(key, job, woken)
+        except ConflictError as error:
+            log.debug("changed meanwhile: %s", error)
+            return random.uniform(0.05, 0.5)
+        except HeadError as error:
+            log.info("the head did not answer: %s", error)
+            return RETRY_SECONDS
+
+    async def _reconcile(self, key: Key, job: Job, woken: float) -> float | None:
+        now = self.clock()
+        seen = await self.observer.glance(job, now)
+        decision = decide(seen, now)
+        if not _routine(seen, decision):
+            certain = await self.observer.look(key, now)
+            if certain is None:
+                return None
+            seen, decision = certain, decide(certain, now)
+        decision = await self._act(seen, decision, now)
+        await self._record(key, seen.job, decision, woken)
+        return _next_look(decision)
+
+    async def _act(self, seen: Observed, decision: Decision, now: datetime) -> Decision:
+        """Perform the actions; what is refused becomes a decision that only says so."""
+        try:
+            for action in decision.actions:
+                log.info("%s", action)
+                await self.actor.perform(seen, action)
+        except ActionRefusedError as error:
+            self.accounting.refused(error.problem)
+            log.warning("refused: %s", error)
+            said = decide(replace(seen, problem=error.problem), now)
+            return replace(said, actions=(), requeue_after=self.accounting.backoff(seen.job))
+        if decision.actions:
+            self.accounting.accepted(seen.job)
+        return decision
+
+    async def _record(self, key: Key, job: Job, decision: Decision, woken: float) -> None:
+        """Write the status if it changed; mere progress not too often."""
+        old, new = job.status, decision.status
+        if old == new:
+            return
+        loop = asyncio.get_running_loop()
+        if told_only(old, new):
+            if loop.time() < self._told_at.get(key, 0.0):
+                return
+            self._told_at[key] = loop.time() + TOLD_SECONDS * random.uniform(1.0, 1.3)
+        await self._write(job, new)
+        self.accounting.changed(job, new, loop.time() - woken)
+        await self.recorder.changed(job, decision)
+
+    async def _write(self, job: Job, status: GRPOJobStatus) -> None:
+        """Refused with a conflict if the job has changed since it was observed."""
+        body = {
+            "metadata": {"resourceVersion": job.resource_version, "uid": job.uid},
+            "status": status.model_dump(mode="json", by_alias=True),
+        }
+        try:
+            raw = await self.kube.patch(
+                JOBS,
+                job.namespace,
+                job.name,
+                body,
+                content_type=MERGE_PATCH,
+                subresource="status",
+            )
+        except NotFoundError:
+            log.debug("deleted before its status was written")
+            return
+        self.store.put(JOBS, raw)
+
+    def _forget(self, key: Key) -> None:
+        self.observer.forget(key)
+        self.accounting.forget(key)
+        self._told_at.pop(key, None)
+
+
+def _routine(seen: Observed, decision: Decision) -> bool:
+    """Whether a decision may stand on what the watches say, which may be a little old."""
+    old, new = seen.job.status, decision.status
+    unchanged = (old.phase, old.attempt, old.restarts) == (new.phase, new.attempt, new.restarts)
+    return unchanged and not decision.actions
+
+
+def _next_look(decision: Decision) -> float | None:
+    if decision.status.phase in (Phase.SUCCEEDED, Phase.FAILED):
+        return decision.requeue_after
+    after = decision.requeue_after
+    return RESYNC_SECONDS if after is None else min(after, RESYNC_SECONDS)

@@ -1,0 +1,78 @@
+"""The RayCluster of a job: a head and two pools."""
+
+from grpo_trainer.spec import GRPOJobSpec
+
+from ..naming import QUEUE_LABEL, job_labels
+from ..observed import Job, Role
+from ..settings import Settings
+from .merge import Object
+from .objects import metadata
+from .pods import pod_template
+
+API_VERSION = "ray.io/v1"
+
+
+def ray_cluster(job: Job, settings: Settings) -> Object:
+    """The cluster. Kueue's label stands on it alone: on pods it would reserve quota twice.
+
+    Raises ValueError for a pod template that cannot be merged.
+    """
+    spec = job.spec
+    assert spec is not None
+    head = {
+        # Tasks without demands would else land beside the driver.
+        "rayStartParams": {"dashboard-host": "0.0.0.0", "num-cpus": "0"},
+        "template": pod_template(job, Role.HEAD, settings),
+    }
+    labels = job_labels(job.name, job.uid)
+    if spec.queue_name is not None:
+        labels[QUEUE_LABEL] = spec.queue_name
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "RayCluster",
+        "metadata": metadata(job, labels=labels),
+        "spec": {
+            "rayVersion": settings.images.ray_version,
+            "enableInTreeAutoscaling": False,
+            "headGroupSpec": head,
+            "workerGroupSpecs": [
+                _group(job, spec, Role.PRODUCER, settings),
+                _group(job, spec, Role.CONSUMER, settings),
+            ],
+        },
+    }
+
+
+def scale_patch(cluster: Object, replicas: int) -> list[Object]:
+    """JSON patch that sets the producers; the API server refuses it if the groups have changed.
+
+    Kueue counts `replicas` and KubeRay clamps it between the bounds, so all three agree.
+    """
+    groups = [group["groupName"] for group in cluster["spec"]["workerGroupSpecs"]]
+    at = f"/spec/workerGroupSpecs/{groups.index(Role.PRODUCER)}"
+    test: list[Object] = [{"op": "test", "path": f"{at}/groupName", "value": str(Role.PRODUCER)}]
+    return test + [
+        {"op": "replace", "path": f"{at}/{field}", "value": replicas}
+        for field in ("minReplicas", "maxReplicas", "replicas")
+    ]
+
+
+def _group(job: Job, spec: GRPOJobSpec, role: Role, settings: Settings) -> Object:
+    """A pool. Its custom resource keeps actors of the other pool out.
+
+    A producer is one actor over the whole pod; a consumer pod holds one actor a process.
+    """
+    if role is Role.PRODUCER:
+        replicas, resources = spec.producers.replicas, {"grpo_producer": "1"}
+    else:
+        replicas = spec.consumers.replicas
+        resources = {"grpo_consumer": str(spec.consumers.processes_per_replica)}
+    return {
+        "groupName": str(role),
+        "replicas": replicas,
+        "minReplicas": replicas,
+        "maxReplicas": replicas,
+        "rayStartParams": {},
+        "resources": resources,
+        "template": pod_template(job, role, settings),
+    }

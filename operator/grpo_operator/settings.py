@@ -1,0 +1,98 @@
+"""The operator's own settings, from its environment."""
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+DASHBOARD_PORT = 8265
+DRIVER_PORT = 9464
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Default images of the pods, and the Ray in them."""
+
+    trainer: str = "grpo-trainer:latest"
+    """Head, consumers, and producers of the transformers backend."""
+    vllm: str = "grpo-trainer-vllm:latest"
+    """Producers of the vllm backend."""
+    ray_version: str = "2.60.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How this replica of the operator runs."""
+
+    images: Images = Images()
+    namespaces: tuple[str, ...] = ()
+    """Namespaces to serve; all when empty."""
+    head_url_template: str = "http://{service}.{namespace}.svc:{port}"
+    """Base URL of a head's port; outside a cluster its Services have no names."""
+    identity: str = "grpo-operator"
+    """Name of this replica in the Lease."""
+    lease_namespace: str = "default"
+    lease_name: str = "grpo-operator"
+    leader_election: bool = True
+    listen_port: int = 8080
+    """Port of /metrics, /healthz and /readyz."""
+    log_format: str = "json"
+    log_level: str = "INFO"
+    concurrency: int = 32
+    """Jobs that are looked at in the same moment."""
+
+    def head_url(self, namespace: str, service: str, port: int) -> str:
+        """Base URL of one port of a head."""
+        return self.head_url_template.format(namespace=namespace, service=service, port=port)
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str] = os.environ) -> "Settings":
+        """Read GRPO_* and POD_* variables.
+
+        Raises ValueError that names the variable, its value and what is legal.
+        """
+        own = cls()
+        images = Images(
+            trainer=env.get("GRPO_TRAINER_IMAGE", own.images.trainer),
+            vllm=env.get("GRPO_VLLM_IMAGE", own.images.vllm),
+            ray_version=env.get("GRPO_RAY_VERSION", own.images.ray_version),
+        )
+        names = env.get("GRPO_NAMESPACES", "").split(",")
+        return cls(
+            images=images,
+            namespaces=tuple(name.strip() for name in names if name.strip()),
+            head_url_template=_template(env, own.head_url_template),
+            identity=env.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
+            lease_namespace=env.get("POD_NAMESPACE", own.lease_namespace),
+            lease_name=env.get("GRPO_LEASE_NAME", own.lease_name),
+            leader_election=_choice(env, "GRPO_LEADER_ELECTION", ("true", "false")) == "true",
+            listen_port=_number(env, "GRPO_LISTEN_PORT", own.listen_port),
+            log_format=_choice(env, "GRPO_LOG_FORMAT", ("json", "plain")),
+            log_level=_choice(env, "GRPO_LOG_LEVEL", ("INFO", "DEBUG", "WARNING", "ERROR")),
+            concurrency=_number(env, "GRPO_CONCURRENCY", own.concurrency, least=1),
+        )
+
+
+def _choice(env: Mapping[str, str], name: str, legal: tuple[str, ...]) -> str:
+    value = env.get(name, legal[0])
+    if value not in legal:
+        raise ValueError(f"{name}: {value!r} is not legal: one of {', '.join(legal)}")
+    return value
+
+
+def _number(env: Mapping[str, str], name: str, default: int, least: int = 0) -> int:
+    value = env.get(name, str(default))
+    if not value.isdecimal() or int(value) < least:
+        raise ValueError(f"{name}: {value!r} is not legal: a whole number, at least {least}")
+    return int(value)
+
+
+def _template(env: Mapping[str, str], default: str) -> str:
+    name = "GRPO_HEAD_URL_TEMPLATE"
+    value = env.get(name, default)
+    try:
+        value.format(service="s", namespace="n", port=1)
+    except (KeyError, IndexError, ValueError):
+        fields = "{service}, {namespace} and {port}"
+        raise ValueError(f"{name}: {value!r} is not legal: a URL with {fields}") from None
+    return value

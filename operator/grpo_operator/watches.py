@@ -1,0 +1,119 @@
+"""kopf's part: it watches, lists and reconnects, and tells the store of every event.
+
+Only raw events are used: kopf then writes nothing, neither finalizers nor annotations.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+import kopf
+
+from .audit import SELECTORS
+from .rbac import JOBS, Resource
+from .store import Key, Store
+
+SERVER_TIMEOUT_SECONDS = 300
+INACTIVITY_SECONDS = 70
+
+
+async def watch(
+    store: Store, wake: Callable[[Key], None], namespaces: Sequence[str], ready: threading.Event
+) -> None:
+    """Feed the store and wake jobs until cancelled; `ready` is set when kopf has started.
+
+    kopf takes every task and signal of its event loop for its own, so it has a loop to itself in a
+    thread. What it sees crosses into this loop, where alone the store is touched.
+    """
+    ours = asyncio.get_running_loop()
+
+    def told(resource: Resource, event: kopf.RawEvent) -> None:
+        key = _take_in(store, resource, event)
+        if key is not None:
+            wake(key)
+
+    def tell(resource: Resource, event: kopf.RawEvent) -> None:
+        ours.call_soon_threadsafe(told, resource, event)
+
+    stopper: Future[Callable[[], object]] = Future()
+    kopfs = _serve(_registry(tell), namespaces, ready, stopper)
+    serving = asyncio.create_task(asyncio.to_thread(asyncio.run, kopfs))
+    try:
+        await asyncio.shield(serving)
+    finally:
+        if not serving.done():
+            stop = await asyncio.wrap_future(stopper)
+            stop()
+            await serving
+
+
+async def _serve(
+    registry: kopf.OperatorRegistry,
+    namespaces: Sequence[str],
+    ready: threading.Event,
+    stopper: "Future[Callable[[], object]]",
+) -> None:
+    """In kopf's own thread. `stopper` gets a function that ends it from any other."""
+    stop = asyncio.Event()
+    stopper.set_result(partial(asyncio.get_running_loop().call_soon_threadsafe, stop.set))
+    await kopf.operator(
+        registry=registry,
+        settings=_settings(),
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=namespaces,
+        ready_flag=ready,
+        stop_flag=stop,
+    )
+
+
+def _registry(tell: Callable[[Resource, kopf.RawEvent], None]) -> kopf.OperatorRegistry:
+    registry = kopf.OperatorRegistry()
+    kopf.on.login(registry=registry, id="login")(_login)
+    for resource in SELECTORS:
+        selector = (resource.group, resource.version, resource.plural)
+        name = f"tell-{resource.plural}"
+        kopf.on.event(*selector, registry=registry, id=name)(_handler(partial(tell, resource)))
+    return registry
+
+
+def _handler(tell: Callable[[kopf.RawEvent], None]) -> Callable[..., Coroutine[Any, Any, None]]:
+    async def handle(event: kopf.RawEvent, **_: Any) -> None:
+        # A coroutine, since kopf runs plain functions in yet other threads.
+        tell(event)
+
+    return handle
+
+
+def _take_in(store: Store, resource: Resource, event: kopf.RawEvent) -> Key | None:
+    raw = event["object"]
+    if event["type"] == "DELETED":
+        return store.drop(resource, (raw["metadata"]["namespace"], raw["metadata"]["name"]))
+    return store.put(resource, raw)
+
+
+def _login(**arguments: Any) -> kopf.ConnectionInfo | None:
+    """In a pod its service account, whose token is read anew; elsewhere the kubeconfig."""
+    in_pod = kopf.login_with_service_account(**arguments)
+    return in_pod if in_pod is not None else kopf.login_via_client(**arguments)
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    # Without the rights to list definitions and namespaces; missing kinds are found at the start.
+    settings.scanning.disabled = True
+    # Nothing waits in kopf's queues that may not be dropped at the end.
+    settings.queueing.idle_timeout = 0.5
+    settings.queueing.exit_timeout = 0.5
+    settings.watching.server_timeout = SERVER_TIMEOUT_SECONDS
+    settings.watching.client_timeout = SERVER_TIMEOUT_SECONDS + 10
+    settings.watching.connect_timeout = 10
+    settings.watching.inactivity_timeout = INACTIVITY_SECONDS
+    for resource, selector in SELECTORS.items():
+        if resource is not JOBS:
+            settings.watching.label_selectors[resource.plural] = selector
+    return settings

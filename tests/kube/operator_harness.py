@@ -1,0 +1,265 @@
+"""The operator under test: its definition installed, its process run, its jobs watched."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from kubernetes.aio import client
+
+from kube.fake_ray import FakeRay
+from kube.harness import Cluster, Object, until
+
+GROUP, VERSION, PLURAL = "grpo-operator.io", "v1alpha1", "grpojobs"
+JOBS = (GROUP, VERSION, PLURAL)
+CLUSTERS = ("ray.io", "v1", "rayclusters")
+_CRD = Path(__file__).resolve().parents[2] / "crds" / "grpojobs.yaml"
+_MERGE = "application/merge-patch+json"
+CPU_ONLY = {"accelerator": "cpu"}
+
+
+async def install_definition(api: client.ApiClient) -> None:
+    """Installs GRPOJob's definition, unless it is there, and waits until it is served."""
+    extensions = client.ApiextensionsV1Api(api)
+    definition = yaml.safe_load(_CRD.read_text())
+    try:
+        await extensions.create_custom_resource_definition(definition)
+    except client.ApiException as error:
+        if error.status != 409:
+            raise
+    await until(
+        lambda found: any(
+            c["type"] == "Established" and c["status"] == "True"
+            for item in found
+            for c in item.get("status", {}).get("conditions", [])
+        ),
+        extensions.list_custom_resource_definition,
+        field_selector=f"metadata.name={definition['metadata']['name']}",
+    )
+
+
+def manifest(name: str = "job", **spec: Any) -> Object:
+    """A small legal job whose pods any node can take."""
+    small: Object = {
+        "storage": {"size": "1Gi"},
+        "producers": dict(CPU_ONLY),
+        "consumers": dict(CPU_ONLY),
+    }
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "GRPOJob",
+        "metadata": {"name": name},
+        "spec": {**small, **spec},
+    }
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The GRPOJobs of a namespace, and what belongs to them."""
+
+    api: client.ApiClient
+    namespace: str
+
+    @property
+    def _custom(self) -> client.CustomObjectsApi:
+        return client.CustomObjectsApi(self.api)
+
+    async def create(self, body: Object) -> Object:
+        return await self._custom.create_namespaced_custom_object(
+            GROUP, VERSION, self.namespace, PLURAL, body
+        )
+
+    async def get(self, name: str = "job") -> Object:
+        return await self._custom.get_namespaced_custom_object(
+            GROUP, VERSION, self.namespace, PLURAL, name
+        )
+
+    async def patch(self, spec: Object, name: str = "job") -> Object:
+        return await self._custom.patch_namespaced_custom_object(
+            GROUP, VERSION, self.namespace, PLURAL, name, {"spec": spec}, _content_type=_MERGE
+        )
+
+    async def delete(self, name: str = "job") -> None:
+        await self._custom.delete_namespaced_custom_object(
+            GROUP, VERSION, self.namespace, PLURAL, name
+        )
+
+    async def until(
+        self, holds: Callable[[Object], Any], name: str = "job", timeout: float = 40
+    ) -> Object:
+        """Waits until `holds` of the job, and returns it."""
+
+        def found(items: list[Object]) -> bool:
+            return any(item["metadata"]["name"] == name and holds(item) for item in items)
+
+        listing = self._custom.list_namespaced_custom_object
+        items = await until(found, listing, GROUP, VERSION, self.namespace, PLURAL, timeout=timeout)
+        return next(item for item in items if item["metadata"]["name"] == name)
+
+    async def until_phase(self, phase: str, name: str = "job", timeout: float = 40) -> Object:
+        return await self.until(lambda job: phase_of(job) == phase, name, timeout)
+
+    async def until_gone(self, resource: tuple[str, str, str] = JOBS, timeout: float = 40) -> None:
+        """Waits until no object of the kind is left."""
+        group, version, plural = resource
+        listing = self._custom.list_namespaced_custom_object
+        await until(
+            lambda items: not items,
+            listing,
+            group,
+            version,
+            self.namespace,
+            plural,
+            timeout=timeout,
+        )
+
+    async def clusters(self) -> list[Object]:
+        group, version, plural = CLUSTERS
+        found = await self._custom.list_namespaced_custom_object(
+            group, version, self.namespace, plural
+        )
+        return found["items"]
+
+    async def until_cluster(self, holds: Callable[[Object], Any], timeout: float = 40) -> Object:
+        """Waits until there is one RayCluster of which it holds."""
+        group, version, plural = CLUSTERS
+        listing = self._custom.list_namespaced_custom_object
+        (cluster,) = await until(
+            lambda items: len(items) == 1 and bool(holds(items[0])),
+            listing,
+            group,
+            version,
+            self.namespace,
+            plural,
+            timeout=timeout,
+        )
+        return cluster
+
+    async def pods(self, group: str = "") -> list[Object]:
+        selector = f"ray.io/group={group}" if group else ""
+        found = await client.CoreV1Api(self.api).list_namespaced_pod(
+            self.namespace, label_selector=selector
+        )
+        return self.api.sanitize_for_serialization(found)["items"]
+
+    async def until_pods(self, holds: Callable[[list[Object]], Any], timeout: float = 40) -> None:
+        listing = client.CoreV1Api(self.api).list_namespaced_pod
+        await until(lambda items: bool(holds(items)), listing, self.namespace, timeout=timeout)
+
+    async def events(self) -> list[Object]:
+        found = await client.CoreV1Api(self.api).list_namespaced_event(self.namespace)
+        items = self.api.sanitize_for_serialization(found)["items"]
+        return [e for e in items if e["involvedObject"]["kind"] == "GRPOJob"]
+
+
+def phase_of(job: Object) -> str:
+    return job.get("status", {}).get("phase", "")
+
+
+def condition_of(job: Object, kind: str) -> Object:
+    found = job.get("status", {}).get("conditions", [])
+    return next(
+        (c for c in found if c["type"] == kind), {"status": "", "reason": "", "message": ""}
+    )
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A running operator."""
+
+    process: asyncio.subprocess.Process
+    port: int
+    log: Path
+
+    def kill(self) -> None:
+        """As a node's failure does: no goodbye."""
+        self.process.send_signal(signal.SIGKILL)
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """Status and text of its own HTTP server; 0 while it does not listen."""
+        url = f"http://127.0.0.1:{self.port}{path}"
+        try:
+            async with aiohttp.ClientSession() as session, session.get(url) as response:
+                return response.status, await response.text()
+        except aiohttp.ClientError:
+            return 0, ""
+
+    async def until_ready(self, timeout: float = 30) -> None:
+        async with asyncio.timeout(timeout):
+            while (await self.get("/readyz"))[0] != 200:
+                await asyncio.sleep(0.1)  # a health endpoint can only be asked again
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+@contextlib.asynccontextmanager
+async def running_operator(
+    kubeconfig: Path, namespace: str, ray: FakeRay, log: Path, **environment: str
+) -> AsyncIterator[Operator]:
+    """The operator as a process of its own, serving one namespace; ends with the block."""
+    port = free_port()
+    variables = {
+        "KUBECONFIG": str(kubeconfig),
+        "GRPO_NAMESPACES": namespace,
+        "GRPO_HEAD_URL_TEMPLATE": ray.url_template,
+        "GRPO_LISTEN_PORT": str(port),
+        "GRPO_LOG_FORMAT": "plain",
+        "GRPO_LOG_LEVEL": "DEBUG",
+        "GRPO_LEADER_ELECTION": "false",
+        "POD_NAMESPACE": namespace,
+        **environment,
+    }
+    path = {"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1"}
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "grpo_operator", env=path | variables, stderr=output
+        )
+    try:
+        yield Operator(process, port, log)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), 15)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+                raise
+
+
+@pytest.fixture
+async def jobs(api: client.ApiClient, namespace: str) -> Jobs:
+    """The jobs of the test's own namespace."""
+    await install_definition(api)
+    return Jobs(api, namespace)
+
+
+@pytest.fixture
+async def ray() -> AsyncIterator[FakeRay]:
+    """Stands in for the Ray and the driver of every head."""
+    async with FakeRay.serve() as ray:
+        yield ray
+
+
+@pytest.fixture
+async def operator(
+    cluster: Cluster, jobs: Jobs, ray: FakeRay, tmp_path: Path
+) -> AsyncIterator[Operator]:
+    """An operator for the test's own namespace."""
+    log = tmp_path / "operator.log"
+    async with running_operator(cluster.kubeconfig, jobs.namespace, ray, log) as operator:
+        yield operator
+    print(log.read_text()[-8000:])

@@ -1,0 +1,292 @@
+"""GRPOJobs at a real API server with the definition as it is committed.
+
+Aspects: defaults and round trip; bad manifests refused in words that name field, value and what
+would be legal, the same words as on the command line; what may be changed later; the status and
+scale subresources; columns.
+"""
+
+import json
+import subprocess
+
+import pytest
+import yaml
+from kubernetes.aio import client
+
+from grpo_trainer.spec import GRPOJob, InvalidManifestError, parse_manifest
+from kube.harness import Cluster
+from kube.operator_harness import GROUP, PLURAL, VERSION, Jobs, install_definition, manifest
+
+pytest_plugins = ["kube.operator_harness"]
+
+LONG = "a" * 45
+_COLUMNS = ["NAME", "PHASE", "STEP", "REWARD", "SAMPLES/S", "BUFFER", "ATTEMPT", "AGE"]
+
+
+def spec(path: str, value: object) -> dict[str, object]:
+    """A manifest with one field changed."""
+    body = manifest()
+    *parents, last = path.split(".")
+    node = body["spec"]
+    for name in parents:
+        node = node.setdefault(name, {})
+        assert isinstance(node, dict)
+    node[last] = value
+    return body
+
+
+def named(name: str) -> dict[str, object]:
+    return manifest(name)
+
+
+SINGLE_FIELDS = [
+    ("sampling.numGenerations", 1, "greater than or equal to 2"),
+    ("sampling.temperature", 0, "greater than 0"),
+    ("sampling.topP", 1.5, "less than or equal to 1"),
+    ("sampling.topK", 0, "greater than or equal to 1"),
+    ("sampling.maxNewTokens", 0, "greater than or equal to 1"),
+    ("sampling.stopStrings", [""], "at least 1 char"),
+    ("algorithm.name", "PPO", 'supported values: "GRPO", "DAPO"'),
+    ("algorithm.learningRate", 0, "greater than 0"),
+    ("algorithm.learningRate", "fast", "must be of type number"),
+    ("algorithm.klCoefficient", -0.1, "greater than or equal to 0"),
+    ("algorithm.clipLow", 1, "less than 1"),
+    ("algorithm.lossAggregation", "median", 'supported values: "sample", "token"'),
+    ("algorithm.importanceSamplingCap", 0.5, "greater than or equal to 1"),
+    ("algorithm.dynamicSampling.maxAttempts", 0, "greater than or equal to 1"),
+    ("model.path", "", "at least 1 char"),
+    ("model.dtype", "float16", 'supported values: "float32", "bfloat16"'),
+    ("model.trustRemoteCode", "yes", "must be of type boolean"),
+    ("dataset.path", "", "at least 1 char"),
+    ("evaluation.interval", -1, "greater than or equal to 0"),
+    ("numEpisodes", 0, "greater than or equal to 1"),
+    ("maxSteps", 0, "greater than or equal to 1"),
+    ("seed", -1, "greater than or equal to 0"),
+    ("reward.type", "vibes", "supported values"),
+    ("reward.timeoutSeconds", 0, "greater than 0"),
+    ("buffer.maxStaleness", -1, "greater than or equal to 0"),
+    ("buffer.maxPrompts", -2, "greater than or equal to -1"),
+    ("producers.replicas", 0, "greater than or equal to 1"),
+    ("producers.replicas", 1.5, "must be of type integer"),
+    ("producers.backend", "sglang", 'supported values: "transformers", "vllm"'),
+    ("producers.podTemplate", "spec", "must be of type object"),
+    ("producers.resources", {"limits": {"cpu": "many"}}, "should match"),
+    ("producers.tolerations", [{"operator": "Sometimes"}], "should match"),
+    ("consumers.zeroStage", 3, "less than or equal to 2"),
+    ("checkpoint.keepLast", 0, "greater than or equal to 1"),
+    ("storage", {"size": "huge"}, "should match"),
+    ("storage", {"claimName": "v", "accessModes": ["Sideways"]}, "supported values"),
+    ("env", [{"name": "1X", "value": "y"}], "should match"),
+    ("env", [{"name": "X"}, {"name": "X"}], "Duplicate value"),
+    ("env", [{"value": "y"}], "Required value"),
+    ("backoffLimit", -1, "greater than or equal to 0"),
+    ("activeDeadlineSeconds", 0, "greater than or equal to 1"),
+    ("suspend", "maybe", "must be of type boolean"),
+]
+ACROSS_FIELDS = [
+    {"consumers": {"accelerator": "cpu", "tensorParallelSize": 3}},
+    {"consumers": {"accelerator": "cpu", "pipelineParallelSize": 2, "zeroStage": 2}},
+    {
+        "model": {"dtype": "float32"},
+        "consumers": {"accelerator": "cpu", "tensorParallelSize": 2, "zeroStage": 1},
+    },
+    {"batch": {"trainBatchSize": 30}},
+    {"batch": {"inferenceBatchSize": 9}},
+    {"batch": {"trainMicrobatchSize": 65}},
+    {"algorithm": {"dynamicSampling": {"minAccuracy": 0.5, "maxAccuracy": 0.5}}},
+    {"algorithm": {"overlong": {"bufferTokens": 4000}}},
+    {"reward": {"type": "custom"}},
+    {"reward": {"type": "boxed", "custom": {"module": "m"}}},
+    {"producers": {"accelerator": "cpu", "minAvailable": 3}},
+    {"producers": {"accelerator": "cpu", "tensorParallelSize": 2}},
+    {"storage": {"claimName": "v", "size": "1Gi"}},
+    {"storage": {}},
+]
+
+
+@pytest.fixture
+async def server(api: client.ApiClient) -> client.CustomObjectsApi:
+    """An API server that knows GRPOJobs."""
+    await install_definition(api)
+    return client.CustomObjectsApi(api)
+
+
+async def refusal(server: client.CustomObjectsApi, body: dict[str, object]) -> str:
+    """What the API server says to it."""
+    with pytest.raises(client.ApiException) as error:
+        await server.create_namespaced_custom_object(
+            GROUP, VERSION, "default", PLURAL, body, dry_run="All"
+        )
+    assert error.value.status == 422, error.value.body
+    return json.loads(error.value.body)["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"), SINGLE_FIELDS, ids=[f"{p}={v}" for p, v, _ in SINGLE_FIELDS]
+)
+async def test_a_bad_field_is_refused_by_name(
+    server: client.CustomObjectsApi, path: str, value: object, words: str
+):
+    body = spec(path, value)
+    message = await refusal(server, body)
+    assert f"spec.{path}" in message
+    assert words in message
+    with pytest.raises(InvalidManifestError):
+        parse_manifest(body)
+
+
+@pytest.mark.parametrize("fields", ACROSS_FIELDS, ids=[json.dumps(f) for f in ACROSS_FIELDS])
+async def test_rules_across_fields_speak_as_on_the_command_line(
+    server: client.CustomObjectsApi, fields
+):
+    body = manifest(**fields)
+    message = await refusal(server, body)
+    with pytest.raises(InvalidManifestError) as error:
+        parse_manifest(body)
+    for fault in error.value.faults:
+        assert fault.path in message
+        assert fault.legal.replace(".0)", ")") in message
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (named(LONG), "at most 44 characters"),
+        (named("1st"), "beginning with a letter"),
+        (named("a.b"), "lower-case letters, digits and '-'"),
+        ({**manifest(), "spec": {}}, "spec.storage: Required value"),
+        ({**manifest(), "spec": None}, "spec: Required value"),
+        (manifest(tracking={"wandb": {"project": "p"}}), "a Secret with key WANDB_API_KEY"),
+    ],
+    ids=["long name", "digit first", "dots", "no volume", "no spec", "wandb without its secret"],
+)
+async def test_what_only_a_cluster_demands_is_refused_too(
+    server: client.CustomObjectsApi, body, words
+):
+    assert words in await refusal(server, body)
+
+
+async def test_a_name_of_the_greatest_length_is_legal(jobs: Jobs):
+    await jobs.create(manifest("a" * 44))
+
+
+async def test_a_minimal_job_reads_back_with_the_defaults_of_the_records(jobs: Jobs):
+    await jobs.create(manifest())
+    stored = await jobs.get()
+    assert parse_manifest(stored).spec == parse_manifest(manifest()).spec
+    whole = GRPOJob.model_validate(manifest()).spec.model_dump(
+        mode="json", by_alias=True, exclude_none=True
+    )
+    for section in ("algorithm", "sampling", "batch", "buffer", "model"):
+        assert stored["spec"][section] == whole[section]
+
+
+def kubectl(cluster: Cluster, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["kubectl", "--kubeconfig", cluster.kubeconfig, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+async def test_kubectl_applies_it_and_then_sees_no_difference(cluster: Cluster, jobs: Jobs):
+    text = yaml.safe_dump(manifest(producers={"podTemplate": {"spec": {"hostNetwork": True}}}))
+    where = ("-n", jobs.namespace)
+    assert kubectl(cluster, "apply", *where, "-f", "-", stdin=text).returncode == 0
+    difference = kubectl(cluster, "diff", *where, "-f", "-", stdin=text)
+    assert (difference.returncode, difference.stdout) == (0, "")
+
+
+async def test_kubectl_refuses_an_unknown_field(cluster: Cluster, jobs: Jobs):
+    text = yaml.safe_dump(spec("sampling.numGeneration", 4))
+    answer = kubectl(cluster, "apply", "-n", jobs.namespace, "-f", "-", stdin=text)
+    assert answer.returncode != 0
+    assert 'unknown field "spec.sampling.numGeneration"' in answer.stderr
+
+
+IMMUTABLE = [
+    {"model": {"path": "other"}},
+    {"algorithm": {"learningRate": 1}},
+    {"algorithm": {"klCoefficient": 0.5}},
+    {"consumers": {"replicas": 2}},
+    {"producers": {"minAvailable": 2}},
+    {"producers": {"podTemplate": {"spec": {"hostNetwork": True}}}},
+    {"head": {"image": "other"}},
+    {"storage": {"size": "2Gi"}},
+    {"maxSteps": 3},
+    {"env": [{"name": "X", "value": "y"}]},
+    {"queueName": "q"},
+    {"reward": {"type": "boxed"}},
+    {"tracking": {"wandb": {"secretName": "s"}}},
+]
+
+
+def leaf(fields: dict[str, object]) -> str:
+    (name,), (value,) = fields.keys(), fields.values()
+    deeper = isinstance(value, dict) and name not in ("podTemplate", "storage", "wandb")
+    return f"{name}.{leaf(value)}" if deeper else name
+
+
+@pytest.mark.parametrize("fields", IMMUTABLE, ids=leaf)
+async def test_what_is_immutable_says_so_by_name(jobs: Jobs, fields):
+    await jobs.create(manifest())
+    with pytest.raises(client.ApiException) as error:
+        await jobs.patch(fields)
+    message = json.loads(error.value.body)["message"]
+    assert f"spec.{leaf(fields)} is immutable; create a new GRPOJob" in message
+
+
+MUTABLE = {
+    "suspend": True,
+    "producers": {"replicas": 5},
+    "backoffLimit": 7,
+    "activeDeadlineSeconds": 100,
+    "startupDeadlineSeconds": 100,
+    "stallTimeoutSeconds": 100,
+    "ttlSecondsAfterFinished": 100,
+}
+
+
+@pytest.mark.parametrize("name", MUTABLE)
+async def test_what_is_mutable_can_be_changed_and_changed_back(jobs: Jobs, name):
+    await jobs.create(manifest())
+    before = (await jobs.get())["spec"].get(name)
+    changed = await jobs.patch({name: MUTABLE[name]})
+    assert changed["spec"][name] != before
+    back = await jobs.patch({name: before})
+    assert back["spec"].get(name) == before
+
+
+async def test_the_producers_of_a_queued_job_are_fixed(jobs: Jobs):
+    await jobs.create(manifest(queueName="gpus"))
+    with pytest.raises(client.ApiException) as error:
+        await jobs.patch({"producers": {"replicas": 5}})
+    assert "5 is not legal: fixed while queueName is set" in json.loads(error.value.body)["message"]
+
+
+async def test_kubectl_scale_changes_the_producers(cluster: Cluster, jobs: Jobs):
+    await jobs.create(manifest())
+    scaled = kubectl(cluster, "scale", "-n", jobs.namespace, "grpo/job", "--replicas=4")
+    assert scaled.returncode == 0, scaled.stderr
+    assert (await jobs.get())["spec"]["producers"]["replicas"] == 4
+
+
+async def test_the_status_is_written_apart_and_shown_in_columns(cluster: Cluster, jobs: Jobs):
+    await jobs.create(manifest())
+    status = {
+        "phase": "Running",
+        "attempt": 2,
+        "progress": {"step": 7, "totalSteps": 100},
+        "metrics": {"reward": 0.5, "samplesPerSecond": 12.5, "bufferDepth": 3},
+    }
+    body = {"status": status, "spec": {"seed": 7}}
+    await client.CustomObjectsApi(jobs.api).patch_namespaced_custom_object_status(
+        GROUP, VERSION, jobs.namespace, PLURAL, "job", body,
+        _content_type="application/merge-patch+json",
+    )  # fmt: skip
+    assert (await jobs.get())["spec"]["seed"] == 42
+    shown = kubectl(cluster, "get", "grpo", "-n", jobs.namespace).stdout.splitlines()
+    assert shown[0].split() == _COLUMNS
+    assert shown[1].split()[:-1] == ["job", "Running", "7", "0.5", "12.5", "3", "2"]
+    assert "job" in kubectl(cluster, "get", "ml", "-n", jobs.namespace).stdout

@@ -1,0 +1,47 @@
+"""The operator's settings from its environment: defaults, values, and errors that name all."""
+
+import pytest
+
+from grpo_operator.settings import Settings
+
+
+def test_an_empty_environment_is_legal():
+    settings = Settings.from_environment({})
+    assert settings.namespaces == ()
+    assert settings.leader_election
+    assert settings.head_url("lab", "x-head-svc", 8265) == "http://x-head-svc.lab.svc:8265"
+
+
+def test_values_are_read():
+    settings = Settings.from_environment(
+        {
+            "GRPO_NAMESPACES": "a, b",
+            "GRPO_TRAINER_IMAGE": "t:1",
+            "GRPO_LEADER_ELECTION": "false",
+            "GRPO_HEAD_URL_TEMPLATE": "http://127.0.0.1:1/{namespace}/{service}/{port}",
+            "POD_NAME": "operator-0",
+        }
+    )
+    assert settings.namespaces == ("a", "b")
+    assert settings.images.trainer == "t:1"
+    assert not settings.leader_election
+    assert settings.head_url("n", "s", 5) == "http://127.0.0.1:1/n/s/5"
+    assert settings.identity == "operator-0"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "legal"),
+    [
+        ("GRPO_LEADER_ELECTION", "yes", "true, false"),
+        ("GRPO_LISTEN_PORT", "http", "a whole number"),
+        ("GRPO_CONCURRENCY", "0", "at least 1"),
+        ("GRPO_LOG_FORMAT", "xml", "json, plain"),
+        ("GRPO_HEAD_URL_TEMPLATE", "http://{host}", "{service}"),
+    ],
+)
+def test_an_error_names_variable_value_and_what_is_legal(name, value, legal):
+    with pytest.raises(ValueError, match="is not legal") as error:
+        Settings.from_environment({name: value})
+    assert name in str(error.value)
+    assert repr(value) in str(error.value)
+    assert legal in str(error.value)
