@@ -59,6 +59,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         run.until(lambda: run.steps >= 1)
         pages |= {path: run.get(path) for path in ("/metrics", "/progress", "/healthz")}
         pages["unauthorized"] = _drain_without_token(run)
+        pages["stacks"] = Path(_post(run, "/stacks").strip()).read_text()
         assert run.wait() == 0, run.output[-3000:]
         run.pages = pages  # type: ignore[attr-defined]
         yield run
@@ -73,6 +74,17 @@ def _drain_without_token(run: Run) -> str:
     except urllib.error.HTTPError as error:
         return str(error.code)
     return "accepted"
+
+
+def _post(run: Run, path: str) -> str:
+    """POST with the run's token."""
+    url = (run.directory / "endpoint").read_text().strip() + path
+    token = (run.directory / "drain.token").read_text().strip()
+    headers = {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(url, method="POST", headers=headers)
+    with urllib.request.urlopen(request, timeout=30) as response:
+        body: str = response.read().decode()
+    return body
 
 
 def test_a_run_trains_every_prompt_once_with_a_smaller_last_step(finished: Run) -> None:
@@ -136,6 +148,13 @@ def test_the_driver_serves_metrics_and_progress_and_guards_the_drain(finished: R
     assert pages["unauthorized"] == "401"
 
 
+def test_a_run_tells_where_all_its_processes_stand(finished: Run) -> None:
+    text = finished.pages["stacks"]  # type: ignore[attr-defined]
+    for name in ("driver", "consumer-0", "consumer-1", "producer-0", "producer-1"):
+        assert f"=== {name}\n" in text
+    assert text.count("thread MainThread") == 5
+
+
 def test_a_killed_run_goes_on_as_if_it_had_never_stopped(start: Start, tmp_path: Path) -> None:
     # Long enough that the kill comes before the end, short enough to be run twice.
     file = manifest(tmp_path / "job.yaml", maxSteps=8)
@@ -182,13 +201,7 @@ def test_a_second_interrupt_ends_at_once(start: Start, tmp_path: Path) -> None:
 def test_drain_by_the_endpoint_ends_with_a_checkpoint(start: Start, tmp_path: Path) -> None:
     run = start(str(manifest(tmp_path / "job.yaml", maxSteps=5000, numEpisodes=100)))
     run.until(lambda: run.steps >= 1)
-    url = (run.directory / "endpoint").read_text().strip() + "/drain"
-    token = (run.directory / "drain.token").read_text().strip()
-    request = urllib.request.Request(
-        url, method="POST", headers={"Authorization": f"Bearer {token}"}
-    )
-    with urllib.request.urlopen(request, timeout=10) as response:
-        assert response.status == 202
+    assert _post(run, "/drain").strip() == "draining"
     assert run.wait(60) == 75
 
 

@@ -4,6 +4,7 @@ with its token, the port it takes and the files that tell where it is."""
 import socket
 import stat
 from dataclasses import replace
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -31,11 +32,17 @@ class Run:
         self.values = MetricValues()
         self.drains = 0
         self.server = Server(
-            options, self.layout, Exposition(self.values), self.tracker, self._drain
+            *(options, self.layout, Exposition(self.values), self.tracker),
+            *(self._drain, self._stacks),
         )
 
     def _drain(self) -> None:
         self.drains += 1
+
+    async def _stacks(self) -> Path:
+        path = self.layout.logs / "stacks.txt"
+        path.write_text("driver")
+        return path
 
 
 @pytest.fixture
@@ -152,3 +159,12 @@ async def test_an_address_of_another_machine_is_bad_input(options):
     with pytest.raises(InvalidInputError, match=r"--host 192\.0\.2\.1 --port 9464: cannot listen"):
         await run.server.start()
     await run.server.stop()
+
+
+async def test_stacks_are_written_for_whoever_has_the_token(served):
+    _run, client = served
+    async with client.post("/stacks") as response:
+        assert response.status == 401
+    async with client.post("/stacks", headers={"Authorization": f"Bearer {TOKEN}"}) as response:
+        assert response.status == 200
+        assert Path((await response.text()).strip()).read_text() == "driver"

@@ -3,6 +3,7 @@ leave one continuous journal; nothing stays open at any end."""
 
 import io
 import json
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -39,11 +40,15 @@ def nothing() -> None:
     """Nobody asks the run to stop."""
 
 
+async def stacks() -> Path:
+    raise AssertionError("nobody asks for stacks")
+
+
 async def test_one_report_reaches_file_metrics_progress_and_terminal(
     job, options, layout, step_report
 ):
     console = quiet()
-    async with open_reporter(job, options, nothing, console) as reporter:
+    async with open_reporter(job, options, nothing, stacks, console) as reporter:
         reporter.begin(0, 10)
         reporter.step(step_report())
         assert "grpo_reward_mean 4.5" in await get(layout, "/metrics")
@@ -56,7 +61,7 @@ async def test_one_report_reaches_file_metrics_progress_and_terminal(
 async def test_every_kind_of_report_leaves_its_trace(
     job, options, layout, step_report, evaluation_report, logged_sample, summary
 ):
-    async with open_reporter(job, options, nothing, quiet()) as reporter:
+    async with open_reporter(job, options, nothing, stacks, quiet()) as reporter:
         reporter.workers(WorkerReport(2, 2, 2, 2))
         reporter.begin(0, 10)
         reporter.evaluation(evaluation_report())
@@ -85,10 +90,10 @@ async def run_steps(reporter: Reporter, step_report, first: int, last: int) -> N
 async def test_a_resumed_run_continues_the_journal_and_its_totals(
     job, options, layout, step_report
 ):
-    async with open_reporter(job, options, nothing, quiet()) as reporter:
+    async with open_reporter(job, options, nothing, stacks, quiet()) as reporter:
         reporter.begin(0, 10)
         await run_steps(reporter, step_report, 1, 5)
-    async with open_reporter(job, options, nothing, quiet()) as reporter:
+    async with open_reporter(job, options, nothing, stacks, quiet()) as reporter:
         reporter.begin(3, 10)
         assert reporter.progress.progress.step == 3
         assert "grpo_step 3.0" in await get(layout, "/metrics")
@@ -101,7 +106,7 @@ async def test_a_resumed_run_continues_the_journal_and_its_totals(
 async def test_a_return_to_a_checkpoint_in_one_process_rewrites_the_lost_steps(
     job, options, layout, step_report
 ):
-    async with open_reporter(job, options, nothing, quiet()) as reporter:
+    async with open_reporter(job, options, nothing, stacks, quiet()) as reporter:
         reporter.begin(0, 10)
         await run_steps(reporter, step_report, 1, 4)
         reporter.restart("consumer")
@@ -114,7 +119,7 @@ async def test_a_return_to_a_checkpoint_in_one_process_rewrites_the_lost_steps(
 
 async def test_a_request_to_stop_reaches_the_driver_and_shows(job, tmp_path):
     options, asked = RunOptions(tmp_path, port=0, token="t"), []
-    async with open_reporter(job, options, lambda: asked.append(True), quiet()) as reporter:
+    async with open_reporter(job, options, lambda: asked.append(True), stacks, quiet()) as reporter:
         url = RunLayout.of(options).endpoint.read_text().strip()
         async with (
             aiohttp.ClientSession(url) as client,
@@ -126,7 +131,7 @@ async def test_a_request_to_stop_reaches_the_driver_and_shows(job, tmp_path):
 
 async def test_a_driver_that_fails_leaves_no_endpoint_and_its_error(job, options, layout):
     with pytest.raises(RuntimeError, match="out of memory"):
-        async with open_reporter(job, options, nothing, quiet()):
+        async with open_reporter(job, options, nothing, stacks, quiet()):
             raise RuntimeError("out of memory")
     assert not layout.endpoint.exists()
     assert layout.spec.exists()
@@ -140,6 +145,6 @@ async def test_a_tracker_that_cannot_work_stops_the_run_before_it_leaves_a_trace
     monkeypatch.setenv("HOME", str(options.run_dir.parent))
     manifest = GRPOJob().to_manifest() | {"spec": {"tracking": {"wandb": {}}}}
     with pytest.raises(InvalidInputError, match=r"spec\.tracking\.wandb"):
-        async with open_reporter(parse_manifest(manifest), options, nothing, quiet()):
+        async with open_reporter(parse_manifest(manifest), options, nothing, stacks, quiet()):
             pass
     assert not layout.root.exists()

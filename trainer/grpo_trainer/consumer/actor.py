@@ -17,6 +17,7 @@ import ray
 
 from grpo_trainer.algorithm.batching import MicroBatch
 from grpo_trainer.algorithm.totals import Denominators
+from grpo_trainer.stacks import thread_stacks
 
 from .policy import PolicyOptions
 
@@ -33,6 +34,7 @@ class Rendezvous:
 
 
 PUBLISH = "publish"
+WATCH = "watch"
 
 
 class Consumer:
@@ -132,6 +134,11 @@ class Consumer:
             return [ray.put(self._exporter.bundle())]
         finally:
             self._sent.set()
+
+    @ray.method(concurrency_group=WATCH)
+    def stacks(self) -> str:
+        """Where its threads stand, also while one of them hangs."""
+        return thread_stacks()
 
     def _wait_until_sent(self) -> None:
         options = self._options

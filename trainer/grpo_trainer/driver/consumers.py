@@ -11,7 +11,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from grpo_trainer.algorithm.batching import StepBatch
 from grpo_trainer.algorithm.totals import LossSums
-from grpo_trainer.consumer.actor import PUBLISH, Consumer
+from grpo_trainer.consumer.actor import PUBLISH, WATCH, Consumer
 from grpo_trainer.consumer.layout import Layout
 from grpo_trainer.consumer.policy import PolicyOptions
 from grpo_trainer.consumer.training import StepResult
@@ -64,6 +64,11 @@ class ConsumerGroup:
         """Ranks that are up: all or none."""
         return len(self._ranks) if self._started else 0
 
+    @property
+    def actors(self) -> dict[str, Any]:
+        """The ranks by name."""
+        return {f"consumer-{rank}": actor for rank, actor in enumerate(self._ranks)}
+
     async def start(self, options: Callable[[int], PolicyOptions], state: Path | None) -> None:
         """Create the actors and build the policy in each.
 
@@ -74,7 +79,7 @@ class ConsumerGroup:
             num_cpus=0,
             num_gpus=self._gpus,
             resources={CONSUMER: 1},
-            concurrency_groups={PUBLISH: 1},
+            concurrency_groups={PUBLISH: 1, WATCH: 1},
         )(Consumer)
         actors = [actor.remote() for _ in range(self._layout.world)]
         self._ranks = actors

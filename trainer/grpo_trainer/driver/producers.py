@@ -68,6 +68,11 @@ class ProducerPool:
         return len(self._up)
 
     @property
+    def actors(self) -> dict[str, Any]:
+        """Producers that are up, by name."""
+        return {name: link.actor for name, link in self._up.items()}
+
+    @property
     def busy_seconds(self) -> float:
         """Seconds that producers spent generating or taking weights, dead ones included."""
         return self._busy_before + sum(link.busy_seconds for link in self._up.values())

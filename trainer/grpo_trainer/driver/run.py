@@ -37,6 +37,7 @@ from .prepare import Prepared, prepare
 from .producer_link import ProducerSettings, Work
 from .producers import ProducerPool
 from .ray_session import device_for, end_at_once, ray_session
+from .stacks import write_stacks
 
 MAX_SCORING_PROCESSES = 8
 
@@ -54,7 +55,11 @@ def run(job: GRPOJob, options: RunOptions) -> int:
 
 async def _run(job: GRPOJob, options: RunOptions, began: float) -> int:
     drain = asyncio.Event()
-    async with open_reporter(job, options, drain.set) as reporter:
+
+    async def stacks() -> Path:
+        return await run_.write_stacks()
+
+    async with open_reporter(job, options, drain.set, stacks) as reporter:
         _stop_on_signals(drain, reporter)
         run_ = _Run(job.spec, options, reporter, drain)
         outcome, message = Outcome.FAILED, ""
@@ -261,6 +266,12 @@ class _Run:
                 consumers_desired=self._spec.consumer_processes,
             )
         )
+
+    async def write_stacks(self) -> Path:
+        """Write where the driver and its actors stand; returns the file."""
+        consumers = self._consumers.actors if self._consumers else {}
+        producers = self._pool.actors if self._pool else {}
+        return await write_stacks({**consumers, **producers}, self._layout.logs)
 
     def summary(self, outcome: Outcome, message: str, seconds: float) -> Summary:
         """The run so far."""

@@ -1,7 +1,8 @@
 """The one place that the driver reports to."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from rich.console import Console
 
@@ -112,11 +113,13 @@ async def open_reporter(
     job: GRPOJob,
     options: RunOptions,
     on_drain: Callable[[], None],
+    on_stacks: Callable[[], Awaitable[Path]],
     console: Console | None = None,
 ) -> AsyncIterator[Reporter]:
     """Create the run directory and serve its progress until the block ends.
 
-    `on_drain` is called once, in the event loop, when somebody asks the run to stop. Raises
+    `on_drain` is called once, in the event loop, when somebody asks the run to stop; `on_stacks`
+    writes the stacks of all processes to a file whenever somebody asks for them. Raises
     InvalidInputError for trackers, an address or a run directory that cannot work.
     """
     check_tracking(job.spec)
@@ -131,7 +134,7 @@ async def open_reporter(
     trackers = make_trackers(job, layout)
     display = make_display(tracker, console or Console())
     reporter = Reporter(values, journal, tracker, (exposition, display, *trackers))
-    server = Server(options, layout, exposition, tracker, drain)
+    server = Server(options, layout, exposition, tracker, drain, on_stacks)
     try:
         url = await server.start()
         display.message(f"run directory {layout.root}, metrics at {url}/metrics")

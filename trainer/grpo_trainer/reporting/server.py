@@ -1,10 +1,10 @@
-"""The driver's small HTTP server: metrics, progress, health, and the request to stop."""
+"""The driver's small HTTP server: metrics, progress, health, and requests to stop or to tell."""
 
 import errno
 import hmac
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from aiohttp import web
@@ -21,7 +21,7 @@ _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class Server:
-    """Serves GET /metrics, /progress, /healthz and POST /drain in the running event loop."""
+    """Serves GET /metrics, /progress, /healthz and POST /drain, /stacks in the event loop."""
 
     def __init__(
         self,
@@ -30,8 +30,14 @@ class Server:
         exposition: Exposition,
         tracker: ProgressTracker,
         on_drain: Callable[[], None],
+        on_stacks: Callable[[], Awaitable[Path]],
     ) -> None:
-        """`on_drain` is called once, by the first `POST /drain` with the right token."""
+        """
+        Args:
+            on_drain: called once, by the first `POST /drain` with the right token.
+            on_stacks: writes where all processes stand, and returns the file.
+        """
+        self._on_stacks = on_stacks
         self._options = options
         self._layout = layout
         self._exposition = exposition
@@ -53,6 +59,7 @@ class Server:
                 web.get("/progress", self._progress),
                 web.get("/healthz", self._healthz),
                 web.post("/drain", self._drain),
+                web.post("/stacks", self._stacks),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
@@ -99,13 +106,20 @@ class Server:
         return web.Response(text="ok\n")
 
     async def _drain(self, request: web.Request) -> web.Response:
-        given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
-            return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"})
+        self._authorize(request)
         if self._on_drain is not None:
             on_drain, self._on_drain = self._on_drain, None
             on_drain()
         return web.Response(status=202, text="draining\n")
+
+    async def _stacks(self, request: web.Request) -> web.Response:
+        self._authorize(request)
+        return web.Response(text=f"{await self._on_stacks()}\n")
+
+    def _authorize(self, request: web.Request) -> None:
+        given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
+            raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
 
 
 def _write_private(path: Path, text: str) -> None:

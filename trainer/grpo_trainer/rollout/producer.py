@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grpo_trainer.records import GenerationRequest, Rollout
+from grpo_trainer.stacks import thread_stacks
 
 from .engine import EngineOptions, create_engine
 
@@ -92,6 +93,10 @@ class Producer:
     async def stats(self) -> ProducerStats:
         """What it did since its start."""
         return ProducerStats(self._engine.version, self._engine.busy_seconds, self._apply_seconds)
+
+    async def stacks(self) -> str:
+        """Where its threads stand, also while the engine's hangs."""
+        return thread_stacks()
 
     async def shutdown(self) -> None:
         """Fail what is unanswered; further requests are refused."""
