@@ -176,13 +176,16 @@ def test_a_killed_run_goes_on_as_if_it_had_never_stopped(start: Start, tmp_path:
         resumed.end()
 
 
-def test_one_interrupt_leaves_a_checkpoint(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_one_signal_leaves_a_checkpoint(
+    start: Start, tmp_path: Path, number: signal.Signals
+) -> None:
     file = manifest(
         tmp_path / "job.yaml", maxSteps=5000, numEpisodes=100, checkpoint={"interval": 0}
     )
     run = start(str(file))
     run.until(lambda: run.steps >= 3)
-    run.process.send_signal(signal.SIGINT)
+    run.process.send_signal(number)
     assert run.wait(60) == 75
     assert run.summary["outcome"] == "stopped"
     assert run.summary["newest_checkpoint"].endswith(f"step-{run.steps}")

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 _END_SECONDS = 30.0
+_KILL_SECONDS = 1.0
 
 
 @contextmanager
@@ -31,7 +32,10 @@ def watchdog(directory: Path) -> Iterator[None]:
         yield
     finally:
         process.stdin.close()
-        process.wait(_END_SECONDS)
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()  # this process is alive, so there is nothing left to guard
 
 
 def users_of(directory: Path) -> list[psutil.Process]:
@@ -60,7 +64,8 @@ def main() -> None:
     while left := [process for process in users_of(directory) if process.pid != driver]:
         for process in left:
             process.kill()
-        psutil.wait_procs(left, timeout=_END_SECONDS)
+        # No longer: a dead child of a living driver stays in the table until that one looks.
+        psutil.wait_procs(left, timeout=_KILL_SECONDS)
     shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ def ray_session(spec: GRPOJobSpec, options: RunOptions, logs: Path) -> Iterator[
 
 @contextmanager
 def _connected(spec: GRPOJobSpec, **how: Any) -> Iterator[None]:
+    ours = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
             runtime_env={"env_vars": actor_environment(spec)},
@@ -53,6 +55,8 @@ def _connected(spec: GRPOJobSpec, **how: Any) -> Iterator[None]:
             logging_level=logging.WARNING,
             **how,
         )
+        # Ray takes SIGTERM for itself, and would exit where we leave a checkpoint.
+        signal.signal(signal.SIGTERM, ours)
         yield
     finally:
         ray.shutdown()
