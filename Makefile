@@ -13,6 +13,9 @@ ENV_DIR := $(CACHE)/envs/trainer-$(LOCK_HASH)
 UV := $(CACHE)/uv-$(UV_VERSION)/bin/uv
 PY := .venv/bin/python
 READY := .venv/.ready-$(LOCK_HASH)
+VLLM_HASH := $(shell cat environments/vllm/uv.lock .python-version | sha256sum | cut -c1-16)
+VLLM_DIR := $(CACHE)/envs/vllm-$(VLLM_HASH)
+VLLM_READY := .venv-vllm/.ready-$(VLLM_HASH)
 
 MANIFEST ?= examples/quickstart.yaml
 RUN_ARGS ?=
@@ -35,7 +38,11 @@ run: $(READY) ## train the example on this machine (MANIFEST=..., RUN_ARGS=...)
 .PHONY: test
 test: lint $(READY) ## linters, then every test but the end-to-end ones
 	$(PY) hack/cluster/cluster.py build
-	$(PY) -m pytest tests
+	$(PY) -m pytest tests --ignore=tests/vllm
+
+.PHONY: test-vllm
+test-vllm: $(READY) $(VLLM_READY) ## tests of the vLLM engine, in an environment of its own
+	$(PY) -m pytest tests/vllm
 
 .PHONY: test-unit
 test-unit: $(READY) ## pure tests, under a minute
@@ -70,6 +77,19 @@ $(ENV_DIR)/.complete: | $(UV)
 	@echo "building the environment $(ENV_DIR) (once, about 6 GB)"
 	UV_PROJECT_ENVIRONMENT=$(ENV_DIR) $(UV) sync --quiet --frozen --no-install-project \
 	    --python $(PYTHON) --extra trainer --extra operator --group dev --group oracle
+	touch $@
+
+$(VLLM_DIR)/.complete: | $(UV)
+	@echo "building the environment $(VLLM_DIR) (once, about 6 GB, mostly shared with the other)"
+	UV_PROJECT_ENVIRONMENT=$(VLLM_DIR) $(UV) sync --quiet --frozen --project environments/vllm \
+	    --python $(PYTHON)
+	touch $@
+
+$(VLLM_READY): $(VLLM_DIR)/.complete pyproject.toml | $(UV)
+	rm -rf .venv-vllm
+	$(VLLM_DIR)/bin/python -m venv --without-pip .venv-vllm
+	echo $(VLLM_DIR)/lib/python3.11/site-packages > .venv-vllm/lib/python3.11/site-packages/_locked.pth
+	$(UV) pip install --quiet --python .venv-vllm/bin/python --no-deps --editable .
 	touch $@
 
 $(READY): $(ENV_DIR)/.complete pyproject.toml

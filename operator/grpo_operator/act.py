@@ -25,6 +25,8 @@ from .render.merge import Object
 from .settings import Settings
 
 log = logging.getLogger(__name__)
+_DENIALS = ("admission webhook", "denied the request", "ValidatingAdmissionPolicy")
+"""What the API server says when a webhook or a policy of the cluster is against an object."""
 
 
 class ActionRefusedError(Exception):
@@ -46,7 +48,8 @@ class Actor:
     async def perform(self, seen: Observed, action: Action) -> None:
         """Perform one action.
 
-        Raises ActionRefusedError, ApiError, or HeadError for a submission that got no answer.
+        Raises ActionRefusedError, ApiError, or HeadError for a submission that got no answer. A
+        ConflictError says that the object to delete is not the one that was seen: look again.
         """
         job = seen.job
         match action:
@@ -54,7 +57,7 @@ class Actor:
                 await self._create(job)
             case DeleteCluster(uid):
                 assert seen.cluster is not None
-                await self._delete(CLUSTERS, job.namespace, seen.cluster.name, {"uid": uid})
+                await self.kube.delete(CLUSTERS, job.namespace, seen.cluster.name, {"uid": uid})
             case ScaleProducers(replicas):
                 await self._scale(seen, replicas)
             case Submit(attempt):
@@ -79,7 +82,7 @@ class Actor:
             await self._create_once(SECRETS, secret(job, secrets.token_urlsafe(32)))
             await self.kube.create(CLUSTERS, job.namespace, cluster)
         except RefusedError as error:
-            raise ActionRefusedError(_problem(error)) from error
+            raise ActionRefusedError(problem_of(error)) from error
 
     async def _create_once(self, resource: Resource, body: Object) -> None:
         try:
@@ -94,14 +97,6 @@ class Actor:
         except ConflictError:
             await self.kube.update(resource, body["metadata"]["namespace"], body)
 
-    async def _delete(
-        self, resource: Resource, namespace: str, name: str, preconditions: dict[str, str]
-    ) -> None:
-        try:
-            await self.kube.delete(resource, namespace, name, preconditions)
-        except ConflictError:
-            log.debug("another %s took the place of %s", resource.plural, name)
-
     async def _scale(self, seen: Observed, replicas: int) -> None:
         assert seen.cluster is not None
         namespace, name = seen.job.namespace, seen.cluster.name
@@ -110,7 +105,7 @@ class Actor:
             patch = scale_patch(cluster, replicas)
             await self.kube.patch(CLUSTERS, namespace, name, patch, content_type=JSON_PATCH)
         except RefusedError as error:
-            raise ActionRefusedError(_problem(error)) from error
+            raise ActionRefusedError(problem_of(error)) from error
 
     async def _submit(self, seen: Observed, attempt: int) -> None:
         try:
@@ -139,10 +134,10 @@ class Actor:
         return await self.observer.head(seen.job, seen.cluster)
 
 
-def _problem(error: RefusedError) -> Problem:
+def problem_of(error: RefusedError) -> Problem:
     """A refusal in a word; the message is the API server's own."""
     if "exceeded quota" in error.message:
         return Problem("QuotaExceeded", error.message)
-    if "admission webhook" in error.message or "denied the request" in error.message:
+    if any(words in error.message for words in _DENIALS):
         return Problem("AdmissionDenied", error.message)
     return Problem(error.reason or "Refused", error.message)

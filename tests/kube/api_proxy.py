@@ -1,5 +1,6 @@
 """A proxy before the API server: it records what is called, and breaks what it is told to break."""
 
+import asyncio
 import contextlib
 import re
 import ssl
@@ -47,7 +48,9 @@ class Call:
 
 
 Fault = Callable[[Call], int | None]
-"""The status with which to refuse a call, 0 to hang up, None to let it pass."""
+"""The status with which to refuse a call, HANG_UP, NEVER_ANSWER, or None to let it pass."""
+
+HANG_UP, NEVER_ANSWER = 0, -1
 
 
 @dataclass
@@ -61,8 +64,13 @@ class ApiProxy:
     calls: list[Call] = field(default_factory=list)
     refused: list[tuple[Call, int]] = field(default_factory=list)
     fault: Fault = lambda call: None
+    loses: Callable[[Call], bool] = lambda call: False
+    """Whether the API server's answer to a call, which it has performed, is lost on the way."""
+    answered: list[tuple[Call, int]] = field(default_factory=list)
+    """What the API server itself said, whether its answer was lost or not."""
     after: Callable[[Call], Awaitable[None]] | None = None
     """Runs when a call has been answered by the API server, before its answer is passed on."""
+    _silenced: int = 0
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -75,7 +83,9 @@ class ApiProxy:
             proxy = cls(cluster["server"], tls, session)
             app = web.Application()
             app.router.add_route("*", "/{path:.*}", proxy._handle)
-            runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+            runner = web.AppRunner(
+                app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True
+            )
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             proxy.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
@@ -91,22 +101,29 @@ class ApiProxy:
         copy.write_text(yaml.safe_dump(config))
         return copy
 
+    def silence(self) -> None:
+        """The watches that are open now stay open, and tell no more."""
+        self._silenced += 1
+
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         call = Call.of(request)
         if call is not None:
             self.calls.append(call)
             status = self.fault(call)
-            if status == 0:
-                assert request.transport is not None
-                request.transport.abort()
             if status is not None:
                 self.refused.append((call, status))
+            if status == NEVER_ANSWER:
+                await asyncio.Event().wait()  # until the caller hangs up
+            if status == HANG_UP:
+                _hang_up(request)
+            if status is not None:
                 body = {"kind": "Status", "code": status, "reason": "Broken", "message": "broken"}
                 return web.json_response(body, status=status or 500)
         return await self._forward(request, call)
 
     async def _forward(self, request: web.Request, call: Call | None) -> web.StreamResponse:
         headers = {k: v for k, v in request.headers.items() if k.lower() != "host"}
+        born = self._silenced
         async with self.session.request(
             request.method,
             f"{self.server}{request.raw_path}",
@@ -115,8 +132,12 @@ class ApiProxy:
             ssl=self.tls,
             timeout=aiohttp.ClientTimeout(total=None),
         ) as answer:
+            if call is not None:
+                self.answered.append((call, answer.status))
             if self.after is not None and call is not None and call.writes:
                 await self.after(call)
+            if call is not None and self.loses(call):
+                _hang_up(request)
             passed = {
                 k: v
                 for k, v in answer.headers.items()
@@ -126,5 +147,11 @@ class ApiProxy:
             with contextlib.suppress(ConnectionError):  # the operator may be gone
                 await response.prepare(request)
                 async for chunk in answer.content.iter_any():
-                    await response.write(chunk)
+                    if call is None or call.verb != "watch" or self._silenced == born:
+                        await response.write(chunk)
             return response
+
+
+def _hang_up(request: web.Request) -> None:
+    assert request.transport is not None
+    request.transport.abort()

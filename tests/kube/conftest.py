@@ -2,12 +2,16 @@
 
 import uuid
 from collections.abc import AsyncIterator, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kubernetes.aio import client, config
 
+from kube.api_proxy import ApiProxy
+from kube.fake_ray import FakeRay
 from kube.harness import Cluster, create_nodes, running_cluster, until
+from kube.operator_harness import Jobs, Operator, install_definition, running_operator
 
 _CLUSTER = pytest.StashKey[Cluster]()
 
@@ -38,7 +42,11 @@ async def namespace(api: client.ApiClient) -> AsyncIterator[str]:
     await core.create_namespace({"metadata": {"name": name}})
     await until(lambda accounts: len(accounts) == 1, core.list_namespaced_service_account, name)
     yield name
-    await core.delete_namespace(name)
+    try:
+        await core.delete_namespace(name)
+    except client.ApiException as error:  # a test may have deleted it
+        if error.status != 404:
+            raise
 
 
 @pytest.fixture
@@ -48,6 +56,38 @@ async def node(api: client.ApiClient) -> AsyncIterator[str]:
     await create_nodes(api, [name], pool=name)
     yield name
     await client.CoreV1Api(api).delete_node(name)
+
+
+@pytest.fixture
+async def jobs(api: client.ApiClient, namespace: str) -> Jobs:
+    """The jobs of the test's own namespace."""
+    await install_definition(api)
+    return Jobs(api, namespace)
+
+
+@pytest.fixture
+async def ray() -> AsyncIterator[FakeRay]:
+    """Stands in for the Ray and the driver of every head."""
+    async with FakeRay.serve() as ray:
+        yield ray
+
+
+@pytest.fixture
+async def operator(
+    cluster: Cluster, jobs: Jobs, ray: FakeRay, tmp_path: Path
+) -> AsyncIterator[Operator]:
+    """An operator for the test's own namespace."""
+    log = tmp_path / "operator.log"
+    async with running_operator(cluster.kubeconfig, jobs.namespace, ray, log) as operator:
+        yield operator
+    print(log.read_text()[-8000:])
+
+
+@pytest.fixture
+async def proxy(cluster: Cluster) -> AsyncIterator[ApiProxy]:
+    """Stands before the API server, to break what a test tells it to break."""
+    async with ApiProxy.before(cluster.kubeconfig) as proxy:
+        yield proxy
 
 
 @pytest.hookimpl(wrapper=True)

@@ -80,6 +80,8 @@ class FakeRay:
     url_template: str
     heads: dict[str, FakeHead] = field(default_factory=dict)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    hanging: bool = False
+    """Whether connections are taken and nothing is said on them."""
     on_submit: Callable[[], None] = lambda: None
     """Runs when a driver has been started, before the answer is sent."""
 
@@ -90,7 +92,7 @@ class FakeRay:
         ray = cls("")
         app = web.Application()
         app.router.add_route("*", "/{namespace}/{service}/{port}/{path:.*}", ray._answer)
-        runner = web.AppRunner(app, access_log=None)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
@@ -111,6 +113,7 @@ class FakeRay:
     async def _answer(self, request: web.Request) -> web.Response:
         service, port = request.match_info["service"], request.match_info["port"]
         async with self.changed:
+            await self.changed.wait_for(lambda: not self.hanging)
             head = self.heads.setdefault(service, FakeHead(self.changed))
             response = await self._route(head, port, request)
             self.changed.notify_all()
@@ -152,6 +155,8 @@ class FakeRay:
             return self._submit(head, json.loads(await request.text()))
         if request.method == "POST" and path.endswith("/stop"):
             name = path.split("/")[2]
+            if name not in head.runs:
+                return web.Response(status=404, text=f"Job {name} does not exist")
             head.stops.append(name)
             if name in head.active:
                 head.runs[name]["status"] = "STOPPED"

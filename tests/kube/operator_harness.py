@@ -12,25 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 import yaml
 from kubernetes.aio import client
 
-from kube.fake_ray import FakeRay
-from kube.harness import Cluster, Object, until
+from kube.fake_ray import FakeHead, FakeRay
+from kube.harness import Object, until
 
 GROUP, VERSION, PLURAL = "grpo-operator.io", "v1alpha1", "grpojobs"
 JOBS = (GROUP, VERSION, PLURAL)
 CLUSTERS = ("ray.io", "v1", "rayclusters")
 _CRD = Path(__file__).resolve().parents[2] / "crds" / "grpojobs.yaml"
-_MERGE = "application/merge-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
 CPU_ONLY = {"accelerator": "cpu"}
 
 
-async def install_definition(api: client.ApiClient) -> None:
-    """Installs GRPOJob's definition, unless it is there, and waits until it is served."""
+async def install_definition(api: client.ApiClient, definition: Object | None = None) -> None:
+    """Installs GRPOJob's definition or another, unless it is there; waits until it is served."""
     extensions = client.ApiextensionsV1Api(api)
-    definition = yaml.safe_load(_CRD.read_text())
+    definition = definition or yaml.safe_load(_CRD.read_text())
     try:
         await extensions.create_custom_resource_definition(definition)
     except client.ApiException as error:
@@ -85,7 +84,7 @@ class Jobs:
 
     async def patch(self, spec: Object, name: str = "job") -> Object:
         return await self._custom.patch_namespaced_custom_object(
-            GROUP, VERSION, self.namespace, PLURAL, name, {"spec": spec}, _content_type=_MERGE
+            GROUP, VERSION, self.namespace, PLURAL, name, {"spec": spec}, _content_type=MERGE_PATCH
         )
 
     async def delete(self, name: str = "job") -> None:
@@ -128,6 +127,24 @@ class Jobs:
             group, version, self.namespace, plural
         )
         return found["items"]
+
+    async def refusal_of_a_cluster(self) -> str:
+        """What the API server would say against a RayCluster; nothing is created."""
+        group, version, plural = CLUSTERS
+        head = {"rayStartParams": {}, "template": {"spec": {"containers": [{"name": "ray"}]}}}
+        body = {
+            "apiVersion": f"{group}/{version}",
+            "kind": "RayCluster",
+            "metadata": {"name": "small"},
+            "spec": {"headGroupSpec": head},
+        }
+        try:
+            await self._custom.create_namespaced_custom_object(
+                group, version, self.namespace, plural, body, dry_run="All"
+            )
+        except client.ApiException as error:
+            return str(error.body)
+        return ""
 
     async def until_cluster(self, holds: Callable[[Object], Any], timeout: float = 40) -> Object:
         """Waits until there is one RayCluster of which it holds."""
@@ -193,9 +210,16 @@ class Operator:
         except aiohttp.ClientError:
             return 0, ""
 
-    async def until_ready(self, timeout: float = 30) -> None:
+    async def until_ready(self, timeout: float = 60) -> None:
+        await self._until("/readyz", 200, timeout)
+
+    async def until_health(self, status: int, timeout: float) -> None:
+        """Waits until its liveness answers so."""
+        await self._until("/healthz", status, timeout)
+
+    async def _until(self, path: str, status: int, timeout: float) -> None:
         async with asyncio.timeout(timeout):
-            while (await self.get("/readyz"))[0] != 200:
+            while (await self.get(path))[0] != status:
                 await asyncio.sleep(0.1)  # a health endpoint can only be asked again
 
 
@@ -240,26 +264,8 @@ async def running_operator(
                 raise
 
 
-@pytest.fixture
-async def jobs(api: client.ApiClient, namespace: str) -> Jobs:
-    """The jobs of the test's own namespace."""
-    await install_definition(api)
-    return Jobs(api, namespace)
-
-
-@pytest.fixture
-async def ray() -> AsyncIterator[FakeRay]:
-    """Stands in for the Ray and the driver of every head."""
-    async with FakeRay.serve() as ray:
-        yield ray
-
-
-@pytest.fixture
-async def operator(
-    cluster: Cluster, jobs: Jobs, ray: FakeRay, tmp_path: Path
-) -> AsyncIterator[Operator]:
-    """An operator for the test's own namespace."""
-    log = tmp_path / "operator.log"
-    async with running_operator(cluster.kubeconfig, jobs.namespace, ray, log) as operator:
-        yield operator
-    print(log.read_text()[-8000:])
+async def start(jobs: Jobs, ray: FakeRay, **spec: Any) -> FakeHead:
+    """A job whose first attempt runs; returns its head."""
+    await jobs.create(manifest(**spec))
+    await jobs.until_phase("Running")
+    return await ray.only_head()

@@ -16,8 +16,6 @@ from grpo_trainer.spec import GRPOJob, InvalidManifestError, parse_manifest
 from kube.harness import Cluster
 from kube.operator_harness import GROUP, PLURAL, VERSION, Jobs, install_definition, manifest
 
-pytest_plugins = ["kube.operator_harness"]
-
 LONG = "a" * 45
 _COLUMNS = ["NAME", "PHASE", "STEP", "REWARD", "SAMPLES/S", "BUFFER", "ATTEMPT", "AGE"]
 

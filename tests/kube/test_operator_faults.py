@@ -5,10 +5,8 @@ two replicas, a lost Lease, exactly the rights of its role, no writes at rest, d
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 from kubernetes.aio import client
 
 from grpo_operator.audit import Auditor
@@ -21,15 +19,7 @@ from kube.fake_ray import FakeRay
 from kube.harness import Cluster, service_account
 from kube.operator_harness import CLUSTERS, Jobs, Operator, manifest, phase_of, running_operator
 
-pytest_plugins = ["kube.operator_harness"]
-
 TAKEOVER_SECONDS = 20
-
-
-@pytest.fixture
-async def proxy(cluster: Cluster) -> AsyncIterator[ApiProxy]:
-    async with ApiProxy.before(cluster.kubeconfig) as proxy:
-        yield proxy
 
 
 class KillAfterEachWrite:

@@ -202,10 +202,15 @@ def test_a_second_interrupt_ends_at_once(start: Start, tmp_path: Path) -> None:
 
 
 def test_drain_by_the_endpoint_ends_with_a_checkpoint(start: Start, tmp_path: Path) -> None:
-    run = start(str(manifest(tmp_path / "job.yaml", maxSteps=5000, numEpisodes=100)))
+    # With batches always ready to be taken, the loop must look at the wish to stop all the same.
+    buffer = {"maxStaleness": 8, "maxPrompts": 64}
+    file = manifest(tmp_path / "job.yaml", maxSteps=5000, numEpisodes=100, buffer=buffer)
+    run = start(str(file))
     run.until(lambda: run.steps >= 1)
     assert _post(run, "/drain").strip() == "draining"
+    asked = run.steps
     assert run.wait(60) == 75
+    assert run.steps <= asked + 2
 
 
 def test_training_survives_a_lost_producer_and_a_lost_consumer(

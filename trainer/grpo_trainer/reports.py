@@ -61,7 +61,7 @@ class StepReport:
     """Share of the wall time since the previous step that consumers waited for data."""
     producer_idle_ratio: float
     phase_seconds: dict[str, float]
-    """take, train, publish, evaluate, checkpoint, report."""
+    """take, train, publish, evaluate, report, checkpoint; the last two of the step before."""
     publish_seconds: float | None
     apply_seconds: float | None
     groups: GroupCounts

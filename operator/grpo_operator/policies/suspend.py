@@ -29,6 +29,10 @@ def suspension(seen: Observed, now: datetime) -> Decision | None:
             training=no(Reason.SUSPENDED),
         )
         return draft.decision(requeue_after=None if spec.suspend else 0.0)
+    if status.phase is not Phase.SUSPENDING:
+        # Written first: a driver that ends because it was asked to must not count as failed, even
+        # if the suspension is revoked in the same moment.
+        return Draft(seen, now, Phase.SUSPENDING, Reason.DRAINING).decision(requeue_after=0.0)
     if _draining(seen, now):
         driver_knows = seen.progress is not None and seen.progress.state is RunState.DRAINING
         reachable = seen.ray_jobs is not None

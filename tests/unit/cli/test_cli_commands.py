@@ -210,6 +210,7 @@ def test_a_resumed_run_may_train_longer(here, driver):
 
 def test_a_directory_of_another_run_is_refused_with_every_difference(here, driver, capsys):
     start_run(here / "out", seed=9)
+    (here / "out/checkpoints/step-2").mkdir()
     assert main(["run", "job.yaml", "--run-dir", "out", "-g", "4"]) == 64
     first, *differences = capsys.readouterr().err.splitlines()
     assert first.startswith("--run-dir: out holds a run of another spec")
@@ -218,6 +219,12 @@ def test_a_directory_of_another_run_is_refused_with_every_difference(here, drive
         "spec.sampling.numGenerations: 4 is not legal: 8, with which the run began",
     ]
     assert driver == []
+
+
+def test_a_run_that_left_no_checkpoint_may_be_corrected(here, driver):
+    start_run(here / "out", seed=9)
+    assert main(["run", "job.yaml", "--run-dir", "out"]) == 75
+    assert driver[0][0].spec.seed == 7
 
 
 def test_a_stored_spec_that_is_damaged_is_bad_input(here, driver, capsys):

@@ -3,6 +3,8 @@
 Aspects: suspension, queueing, scaling, cleaning up.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from grpo_operator.decide import decide
@@ -37,9 +39,18 @@ DELETE = DeleteCluster("cluster-uid")
 
 def test_a_suspended_run_is_drained_first():
     seen = observed(job(running(), suspend=True), ray_jobs=(ray_job(),))
+    recording = decide(seen, NOW)
+    assert state_of(recording, "Suspended") == ("Unknown", "Draining")
+    draining = decide(replace(seen, job=job(recording.status, suspend=True)), NOW)
+    assert (draining.actions, draining.status.phase) == ((Drain(),), Phase.SUSPENDING)
+
+
+@pytest.mark.parametrize("state", [running(), starting()])
+def test_a_suspension_is_recorded_before_anything_is_done_for_it(state):
+    seen = observed(job(state, suspend=True), ray_jobs=(ray_job(),))
     decision = decide(seen, NOW)
-    assert (decision.actions, decision.status.phase) == ((Drain(),), Phase.SUSPENDING)
-    assert state_of(decision, "Suspended") == ("Unknown", "Draining")
+    assert (decision.actions, decision.status.phase) == ((), Phase.SUSPENDING)
+    assert decision.requeue_after == 0
 
 
 def test_a_driver_that_drains_is_left_to_it_until_its_time_is_over():
@@ -73,7 +84,8 @@ def test_a_suspension_that_is_revoked_goes_through_and_then_resumes():
 
 
 def test_a_job_that_has_not_started_training_is_suspended_at_once():
-    decision = decide(observed(job(starting(), suspend=True), ray_jobs=()), NOW)
+    first = decide(observed(job(starting(), suspend=True), ray_jobs=()), NOW).status
+    decision = decide(observed(job(first, suspend=True), ray_jobs=()), NOW)
     assert decision.actions == (DELETE,)
 
 

@@ -166,7 +166,8 @@ def test_checkpoints_evaluations_and_rollouts_may_lie_elsewhere(
     assert (tmp_path / "a/model").is_dir()
     assert (tmp_path / "b/eval/held-out_step_3.jsonl").exists()
     assert (tmp_path / "c/rollouts/step_3.jsonl").exists()
-    assert not (tmp_path / "run/eval").exists()
+    # What a later start without these options finds.
+    assert (tmp_path / "run/checkpoints").resolve() == tmp_path / "a/model"
 
 
 def test_a_run_directory_that_cannot_be_made_is_bad_input(tmp_path):

@@ -32,7 +32,7 @@ def run(arguments: Namespace) -> int:
     earlier = read_document(str(stored)) if stored is not None and stored.exists() else None
     base = read_document(arguments.file) if arguments.file is not None else earlier
     job = job_of(base, given)
-    if earlier is not None:
+    if earlier is not None and run_dir is not None and has_checkpoints(run_dir):
         faults = spec_differences(earlier.parse().spec, job.spec)
         if faults:
             hint = f"{run_dir} holds a run of another spec; resume it with its own, or take another"
@@ -152,6 +152,11 @@ def require_trainer() -> None:
         raise InvalidInputError(
             f"grpo run: needs {', '.join(missing)}; install grpo-operator[trainer]"
         )
+
+
+def has_checkpoints(run_dir: Path) -> bool:
+    """Whether there is something to go on from; a run that never got so far may change."""
+    return any((run_dir / "checkpoints").glob("step-*"))
 
 
 def refuse_foreign_checkpoints(options: RunOptions) -> None:

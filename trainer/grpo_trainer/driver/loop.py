@@ -1,4 +1,4 @@
-"""The loop of a run: take -> train -> publish -> evaluate -> checkpoint -> report.
+"""The loop of a run: take -> train -> publish -> evaluate -> report -> checkpoint.
 
     producers --rollouts--> score --> buffer --take--> consumers --weights--> producers
 
@@ -88,7 +88,9 @@ class TrainingLoop:
         self._publish_seconds: float | None = None
         self._producer_busy = 0.0
         self._producer_idle = 0.0
-        self._saved = -1
+        # A checkpoint of this run need not be written again; one of another run is not its own.
+        own = parts.store.newest()
+        self._saved = own.step if own else -1
         self.ledger = ledger_of(origin)
         self.step = origin.step if origin else 0
         self.newest_checkpoint = origin
@@ -173,13 +175,14 @@ class TrainingLoop:
         with clock.phase(PhaseName.EVALUATE):
             if self._due(parts.spec.evaluation.interval):
                 await self._evaluate()
-        with clock.phase(PhaseName.CHECKPOINT):
-            if self._due(parts.spec.checkpoint.interval):
-                await self._checkpoint()
+        # Reported first: a checkpoint that knows a step must not be without its line in the books.
         with clock.phase(PhaseName.REPORT):
             self._report(batch, built, trained)
             if self._measuring is None or self._measuring.done():
                 self._measuring = asyncio.create_task(self._pool.refresh_stats())
+        with clock.phase(PhaseName.CHECKPOINT):
+            if self._due(parts.spec.checkpoint.interval):
+                await self._checkpoint()
 
     async def _optimize(self, built: StepBatch, step: int) -> TrainedStep:
         if built.statistics.trained_samples == 0:
@@ -256,16 +259,21 @@ class TrainingLoop:
         )
         self.ledger.add_step(report, trained.seconds)
         parts.reporter.step(report)
-        if self._due(parts.spec.rollouts.log_interval) or self.step == 1:
+        interval = parts.spec.rollouts.log_interval
+        if self._due(interval) or (interval > 0 and self.step == 1):
             samples = logged_samples(batch.groups, built.statistics.advantages)
             parts.reporter.rollouts(self.step, samples)
 
     async def _end(self) -> None:
-        """The last evaluation and the last checkpoint; a drained run evaluates when it is done."""
+        """The last evaluation and the last checkpoint.
+
+        A run that was asked to stop waits for no evaluation: it is made up for when it goes on.
+        """
         await self._finished(self._publishing)
-        if not self._drain.is_set() and not self._due(self._parts.spec.evaluation.interval):
-            await self._evaluate()
-        await self._finished(self._evaluating)
+        if not self._drain.is_set():
+            if not self._due(self._parts.spec.evaluation.interval):
+                await self._evaluate()
+            await self._finished(self._evaluating)
         await self._checkpoint()
 
     async def _roll_back(self, error: ConsumersLostError) -> None:
@@ -298,12 +306,12 @@ class TrainingLoop:
         drain = asyncio.create_task(self._drain.wait())
         beside = [t for t in (self._publishing, self._evaluating) if t is not None]
         try:
-            while not take.done() and not drain.done():
+            while not take.done() and not self._drain.is_set():
                 waiting = [t for t in beside if not t.done()]
                 await asyncio.wait({take, drain, *waiting}, return_when=asyncio.FIRST_COMPLETED)
                 for task in beside:
                     await self._finished(task if task.done() else None)
-            return None if drain.done() else take.result()
+            return None if self._drain.is_set() else take.result()
         finally:
             drain.cancel()
 

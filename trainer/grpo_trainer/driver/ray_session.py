@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import ray
 
+from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.options import RunOptions
 from grpo_trainer.spec import CPU, GRPOJobSpec
 from grpo_trainer.watchdog import watchdog
@@ -26,7 +27,7 @@ ENDED_BY_SIGNAL = 130
 def ray_session(spec: GRPOJobSpec, options: RunOptions, logs: Path) -> Iterator[None]:
     """Start or join Ray for the block; a Ray of our own leaves its logs, and no process."""
     if options.ray_address is not None:
-        with _connected(spec, address=options.ray_address):
+        with _connected(actor_environment(spec, own=False), address=options.ray_address):
             yield
         return
     # Ray puts sockets there, whose paths must stay short.
@@ -34,23 +35,24 @@ def ray_session(spec: GRPOJobSpec, options: RunOptions, logs: Path) -> Iterator[
     with watchdog(directory):
         try:
             with _connected(
-                spec,
+                actor_environment(spec, own=True),
                 num_cpus=os.cpu_count() or 1,
                 resources={PRODUCER: spec.producers.replicas, CONSUMER: spec.consumer_processes},
                 include_dashboard=False,
                 _temp_dir=str(directory),
             ):
+                check_accelerators(spec)
                 yield
         finally:
             _keep_worker_logs(directory, logs)
 
 
 @contextmanager
-def _connected(spec: GRPOJobSpec, **how: Any) -> Iterator[None]:
+def _connected(environment: dict[str, str], **how: Any) -> Iterator[None]:
     ours = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
-            runtime_env={"env_vars": actor_environment(spec)},
+            runtime_env={"env_vars": environment},
             log_to_driver=False,
             logging_level=logging.WARNING,
             **how,
@@ -62,19 +64,36 @@ def _connected(spec: GRPOJobSpec, **how: Any) -> Iterator[None]:
         ray.shutdown()
 
 
-def actor_environment(spec: GRPOJobSpec) -> dict[str, str]:
-    """Variables of every actor: CPU actors share the cores of one machine."""
-    actors = spec.producers.replicas + spec.consumer_processes
-    threads = max(1, (os.cpu_count() or 1) // actors)
-    fixed = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
-    if spec.consumers.accelerator != CPU:
-        fixed["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "8")
-    return {
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONWARNINGS": "ignore",
-        **fixed,
-        **{v.name: v.value for v in spec.env if v.value is not None},
-    }
+def actor_environment(spec: GRPOJobSpec, *, own: bool) -> dict[str, str]:
+    """Variables of every actor. Those of a Ray of our own share the cores of one machine."""
+    fixed = {"TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
+    if own:
+        actors = spec.producers.replicas + spec.consumer_processes
+        threads = max(1, (os.cpu_count() or 1) // actors)
+        fixed["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(threads))
+    return {**fixed, **plain_environment(spec)}
+
+
+def plain_environment(spec: GRPOJobSpec) -> dict[str, str]:
+    """The spec's variables that need no cluster to have a value."""
+    return {variable.name: variable.value for variable in spec.env if variable.value is not None}
+
+
+def check_accelerators(spec: GRPOJobSpec) -> None:
+    """Raises InvalidInputError when a Ray of our own has GPUs, but fewer than the spec wants."""
+    here = int(ray.cluster_resources().get("GPU", 0))
+    producers, consumers = spec.producers, spec.consumers
+    wanted = 0
+    if producers.accelerator != CPU:
+        wanted += producers.replicas * producers.tensor_parallel_size
+    if consumers.accelerator != CPU:
+        wanted += spec.consumer_processes
+    if 0 < here < wanted:
+        raise InvalidInputError(
+            f"spec: {producers.replicas} producers and {spec.consumer_processes} consumer "
+            f"processes want {wanted} GPUs and {here} are here; use fewer of them, or "
+            "accelerator: cpu for one side"
+        )
 
 
 def device_for(accelerator: str, options: RunOptions) -> str:

@@ -32,11 +32,12 @@ from .board import Board
 from .checkpoints import Checkpoint, CheckpointStore, read_checkpoint
 from .consumers import ConsumerGroup
 from .evaluation import Evaluator
+from .exclusive import only_run_in
 from .loop import Parts, PolicyFactory, TrainingLoop, score_rollout
 from .prepare import Prepared, prepare
 from .producer_link import ProducerSettings, Work
 from .producers import ProducerPool
-from .ray_session import device_for, end_at_once, ray_session
+from .ray_session import device_for, end_at_once, plain_environment, ray_session
 from .stacks import write_stacks
 
 MAX_SCORING_PROCESSES = 8
@@ -50,7 +51,8 @@ def run(job: GRPOJob, options: RunOptions) -> int:
     Raises:
         InvalidInputError: spec, data or model are unfit.
     """
-    return asyncio.run(_run(job, options, began=time.monotonic()))
+    with only_run_in(options.run_dir):
+        return asyncio.run(_run(job, options, began=time.monotonic()))
 
 
 async def _run(job: GRPOJob, options: RunOptions, began: float) -> int:
@@ -69,6 +71,8 @@ async def _run(job: GRPOJob, options: RunOptions, began: float) -> int:
         except BaseException as error:
             cause = root_cause(error)
             message = str(cause) or repr(cause)
+            if cause is error:
+                raise
             raise cause from error
         finally:
             reporter.finish(run_.summary(outcome, message, time.monotonic() - began))
@@ -101,6 +105,8 @@ class _Run:
     async def go(self) -> None:
         """Everything from reading the data to the last checkpoint."""
         spec = self._spec
+        # In a cluster the pods have them already; rewards may read them in either place.
+        os.environ.update(plain_environment(spec))
         origin = self._store.newest()
         if origin is None and spec.checkpoint.resume_from is not None:
             origin = read_checkpoint(Path(spec.checkpoint.resume_from))

@@ -73,7 +73,11 @@ class RunLayout:
         return self.rollouts / f"step_{step}.jsonl"
 
     def create(self) -> None:
-        """Make the folders. Raises InvalidInputError for one that cannot be made or written to."""
+        """Make the folders, with a link in the run directory to each that lies elsewhere.
+
+        The link is what a later start finds without being told. Raises InvalidInputError for a
+        folder that cannot be made or written to.
+        """
         for folder in (self.root, self.checkpoints, self.evaluations, self.rollouts, self.logs):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -83,3 +87,12 @@ class RunLayout:
                 raise InvalidInputError(
                     f"directory {folder}: cannot be written to: {error.strerror}"
                 ) from error
+        places = {
+            "checkpoints": self.checkpoints,
+            "eval": self.evaluations,
+            "rollouts": self.rollouts,
+        }
+        for name, folder in places.items():
+            link = self.root / name
+            if not link.exists():
+                link.symlink_to(folder.resolve())

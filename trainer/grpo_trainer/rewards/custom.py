@@ -24,7 +24,8 @@ def score_custom(text: str, row: Row, *, function: CustomFunction) -> Score:
     It returns the reward, or a dict of `reward`, `accuracy` (the reward cut to [0, 1] when absent)
     and `format_accuracy` (1 when absent). Raises TypeError or ValueError for anything else.
     """
-    result = function(text, {**row.columns, "answer": row.answer})
+    reference = {} if row.answer is None else {"answer": row.answer}
+    result = function(text, {**row.columns, **reference})
     values = result if isinstance(result, dict) else {"reward": result}
     if "reward" not in values or not values.keys() <= _FIELDS:
         raise TypeError(f"a reward must have the key 'reward' of {sorted(_FIELDS)}, got {values}")

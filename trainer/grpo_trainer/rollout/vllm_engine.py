@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 from grpo_trainer.records import GenerationRequest, Rollout
@@ -29,11 +29,12 @@ class VllmEngine:
     """
 
     def __init__(self, options: EngineOptions) -> None:
-        _set_environment(options.device)
+        _set_environment(options)  # vLLM looks at it while it is imported
         from vllm.v1.engine.async_llm import AsyncLLM
 
         self._options = options
-        self._llm = AsyncLLM.from_engine_args(_engine_args(options))
+        with _portable_errors():
+            self._llm = AsyncLLM.from_engine_args(_engine_args(options))
         self._tokenizer = self._llm.get_tokenizer()
         self._eos_ids = _end_of_sequence_ids(self._llm.model_config, self._tokenizer)
         self._shapes: Shapes | None = None
@@ -71,14 +72,12 @@ class VllmEngine:
     async def load_weights(self, bundles: Sequence[WeightBundle]) -> float:
         self._check_open()
         async with self._loading:
-            first = self._shapes is None
             version, shapes = check_version(bundles, self._shapes)
-            if first:
-                await self._llm.collective_rpc("end_with", args=(os.getpid(),))
             weights = await asyncio.to_thread(SharedWeights, bundles)
             try:
                 async with self._drained():
-                    seconds = await self._switch(version, weights)
+                    with _portable_errors():
+                        seconds = await self._switch(version, weights)
             finally:
                 weights.close()
             self._shapes = shapes
@@ -89,6 +88,8 @@ class VllmEngine:
         for answer in self._answers:
             answer.cancel()
         await asyncio.gather(*self._answers, return_exceptions=True)
+        if self._llm.output_handler is not None:
+            self._llm.output_handler.cancel()  # it would report the engine's end as a failure
         await asyncio.to_thread(self._llm.shutdown, SHUTDOWN_SECONDS)
 
     def _check_open(self) -> None:
@@ -105,8 +106,9 @@ class VllmEngine:
         prompt = TokensPrompt(prompt_token_ids=request.prompt_ids.tolist())
         params = sampling_params(request, self._eos_ids)
         async with self._running(request.num_samples):
-            stream = self._llm.generate(prompt, params, request.request_id)
-            [output] = [output async for output in stream]
+            with _portable_errors():
+                stream = self._llm.generate(prompt, params, request.request_id)
+                [output] = [output async for output in stream]
         return rollout(request, output, self._tokenizer)
 
     @asynccontextmanager
@@ -148,6 +150,8 @@ class VllmEngine:
         began = time.perf_counter()
         self._pause(True)
         try:
+            if self._version is None:
+                await self._llm.collective_rpc("end_with", args=(os.getpid(),))
             await self._llm.pause_generation(mode="keep", clear_cache=True)
             faults = await self._llm.collective_rpc("write_weights", args=weights.handle)
             if any(faults):
@@ -174,12 +178,27 @@ class VllmEngine:
             self._timed.enter_context(self._busy)
 
 
-def _set_environment(device: str) -> None:
+@contextmanager
+def _portable_errors() -> Iterator[None]:
+    """Errors that a process without vLLM can understand."""
+    try:
+        yield
+    except Exception as error:
+        library = type(error).__module__.partition(".")[0]
+        if library not in ("vllm", "pydantic_core"):
+            raise
+        kind = ValueError if isinstance(error, ValueError) else RuntimeError
+        raise kind(f"vLLM: {type(error).__name__}: {error}") from error
+
+
+def _set_environment(options: EngineOptions) -> None:
     """What vLLM reads from the environment; it is inherited by its processes."""
     defaults = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
-    if device == "cpu":
+    if options.device == "cpu":
         # No process for the only worker, and no compiler at the first reply.
         defaults |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "TORCHDYNAMO_DISABLE": "1"}
+        if options.tensor_parallel_size > 1:  # else vLLM wants a NUMA node for each worker
+            defaults |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
 
@@ -225,4 +244,5 @@ def _end_of_sequence_ids(model_config: Any, tokenizer: Any) -> frozenset[int]:
         tokenizer.eos_token_id,
     ):
         ids.update(source if isinstance(source, list) else [] if source is None else [source])
-    return frozenset(ids)
+    # vLLM refuses a token that its model cannot draw.
+    return frozenset(i for i in ids if i < model_config.get_vocab_size())

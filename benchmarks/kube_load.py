@@ -1,0 +1,249 @@
+"""A load on the test cluster: when things first hold of many objects, and what it costs."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import socket
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+from kubernetes.aio import client
+
+from kube.harness import until
+
+Object = dict[str, Any]
+
+_PARALLEL = 20
+_SAMPLE_SECONDS = 0.2
+_STOP_SECONDS = 20.0
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE", "create", "update", "patch", "delete"})
+_HEARTBEATS = frozenset({"leases", "nodes"})
+
+
+@dataclass
+class Marks:
+    """When each of some predicates first held of each object, as a watch of them tells."""
+
+    key: Callable[[Object], str]
+    holds: Mapping[str, Callable[[Object], bool]]
+    times: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Mark -> key of the object -> time of the loop's clock."""
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def watch(self, api: client.ApiClient, path: str) -> None:
+        """Follow a collection until cancelled. The end of its watch is an error."""
+        async for event in _events(api, path):
+            item = event["object"]
+            for mark, holds in self.holds.items():
+                known = self.times.setdefault(mark, {})
+                key = self.key(item)
+                if key not in known and holds(item):
+                    known[key] = asyncio.get_running_loop().time()
+            async with self.changed:
+                self.changed.notify_all()
+        raise RuntimeError(f"the watch of {path} ended")
+
+    async def until(self, mark: str, count: int) -> float:
+        """Wait until so many objects have a mark; when the last of them got it."""
+        async with self.changed:
+            await self.changed.wait_for(lambda: len(self.times.get(mark, ())) >= count)
+        return max(self.times[mark].values())
+
+
+async def _events(api: client.ApiClient, path: str) -> AsyncIterator[Object]:
+    request = await api.param_serialize(
+        method="GET",
+        resource_path=path,
+        query_params=[("watch", "true")],
+        header_params={"Accept": "application/json"},
+        auth_settings=["BearerToken"],
+    )
+    endless = aiohttp.ClientTimeout(total=None)
+    response = await api.call_api(*request, _request_timeout=endless)
+    while response.status == 429:  # a new definition's store is not ready for watches at once
+        await asyncio.sleep(float(response.getheader("Retry-After", "1")))
+        response = await api.call_api(*request, _request_timeout=endless)
+    if response.status != 200:
+        raise RuntimeError(f"the watch of {path} was answered {response.status}")
+    async for line in response.response.content:
+        yield json.loads(line)
+
+
+@contextlib.asynccontextmanager
+async def watching(api: client.ApiClient, watched: dict[str, Marks]) -> AsyncIterator[None]:
+    """The watches run inside the block, and break it when one of them ends."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(marks.watch(api, path)) for path, marks in watched.items()]
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+async def in_parallel(work: Sequence[Coroutine[Any, Any, object]]) -> None:
+    """Await all, a few at a time."""
+    slots = asyncio.Semaphore(_PARALLEL)
+
+    async def one(item: Coroutine[Any, Any, object]) -> None:
+        async with slots:
+            await item
+
+    await asyncio.gather(*map(one, work))
+
+
+def samples(text: str, metric: str) -> list[tuple[dict[str, str], float]]:
+    """Labels and values of a counter in Prometheus' text format."""
+    lines = (line for line in text.splitlines() if line.startswith(metric + "{"))
+    return [(dict(_LABEL.findall(line)), float(line.rpartition(" ")[2])) for line in lines]
+
+
+def writes(text: str, metric: str) -> Counter[str]:
+    """Calls that write, by resource and subresource; heartbeats of nodes and leaders left out."""
+    found: Counter[str] = Counter()
+    for labels, value in samples(text, metric):
+        resource, subresource = labels["resource"], labels.get("subresource", "")
+        if labels["verb"] in _WRITES and resource not in _HEARTBEATS:
+            found[f"{resource}/{subresource}".rstrip("/")] += int(value)
+    return found
+
+
+async def api_server_writes(api: client.ApiClient) -> Counter[str]:
+    """What the API server was asked to write so far, by anybody."""
+    request = await api.param_serialize(
+        method="GET", resource_path="/metrics", auth_settings=["BearerToken"]
+    )
+    response = await api.call_api(*request)
+    return writes((await response.read()).decode(), "apiserver_request_total")
+
+
+async def settled(api: client.ApiClient) -> None:
+    """Returns once nothing was written for some seconds: what a start leaves behind has ended."""
+    last = await api_server_writes(api)
+    while True:
+        await asyncio.sleep(10)
+        now = await api_server_writes(api)
+        if now == last:
+            return
+        last = now
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The control plane under test."""
+
+    api: client.ApiClient
+    kubeconfig: Path
+    jobs: int
+    logs: Path
+
+    @property
+    def custom(self) -> client.CustomObjectsApi:
+        return client.CustomObjectsApi(self.api)
+
+    async def prepare(self, namespace: str) -> None:
+        """A namespace with one volume for all its jobs."""
+        core = client.CoreV1Api(self.api)
+        await core.create_namespace({"metadata": {"name": namespace}})
+        await until(lambda found: len(found) == 1, core.list_namespaced_service_account, namespace)
+        claim = {
+            "metadata": {"name": "shared"},
+            "spec": {
+                "accessModes": ["ReadWriteMany"],
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        }
+        await core.create_namespaced_persistent_volume_claim(namespace, claim)
+
+    async def create(self, group: str, version: str, plural: str, body: Object) -> float:
+        """N of an object; returns when the first was asked for."""
+        began = asyncio.get_running_loop().time()
+        names = [f"job-{index:04}" for index in range(self.jobs)]
+        create = self.custom.create_namespaced_custom_object
+        await in_parallel(
+            [
+                create(group, version, plural, plural, body | {"metadata": {"name": name}})
+                for name in names
+            ]
+        )
+        return began
+
+
+@dataclass
+class OperatorProcess:
+    """A running operator and what it takes."""
+
+    process: psutil.Process
+    url: str
+    peak_bytes: int = 0
+
+    def cpu_seconds(self) -> float:
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+    async def writes(self) -> Counter[str]:
+        """What it says it has written so far."""
+        text = await self._get("/metrics")
+        return writes(text, "grpo_operator_api_requests_total")
+
+    async def until_ready(self) -> None:
+        async with asyncio.timeout(60):
+            while await self._get("/readyz") != "ok":
+                await asyncio.sleep(_SAMPLE_SECONDS)  # a health endpoint can only be asked again
+
+    async def sample(self) -> None:
+        """Follow its memory until cancelled."""
+        while True:
+            self.peak_bytes = max(self.peak_bytes, self.process.memory_info().rss)
+            await asyncio.sleep(_SAMPLE_SECONDS)
+
+    async def _get(self, path: str) -> str:
+        with contextlib.suppress(aiohttp.ClientConnectionError):
+            async with aiohttp.ClientSession() as session, session.get(self.url + path) as answer:
+                return await answer.text()
+        return ""
+
+
+@contextlib.asynccontextmanager
+async def operator(
+    kubeconfig: Path, namespace: str, head_url_template: str, log: Path
+) -> AsyncIterator[OperatorProcess]:
+    """The operator in a process of its own, for one namespace; ends with the block."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    environment = {
+        "PATH": os.environ["PATH"],
+        "KUBECONFIG": str(kubeconfig),
+        "GRPO_NAMESPACES": namespace,
+        "GRPO_HEAD_URL_TEMPLATE": head_url_template,
+        "GRPO_LISTEN_PORT": str(port),
+        "GRPO_LEADER_ELECTION": "false",
+    }
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "grpo_operator", env=environment, stderr=output
+        )
+    found = OperatorProcess(psutil.Process(process.pid), f"http://127.0.0.1:{port}")
+    sampling: asyncio.Task[None] | None = None
+    try:
+        await found.until_ready()
+        sampling = asyncio.create_task(found.sample())
+        yield found
+    finally:
+        if sampling is not None:
+            sampling.cancel()
+        if process.returncode is None:
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), _STOP_SECONDS)
+            except TimeoutError:
+                process.kill()
+                await process.wait()

@@ -1,0 +1,170 @@
+"""Throughput of whole training runs: synchronous against overlapped, on the quickstart's task.
+
+    .venv/bin/python -m benchmarks.pipeline [--steps N] [--repeats N] [--only NAME ...]
+
+Every run is a `grpo run` of its own, with real Ray, ColossalAI and transformers. Each repeat runs
+all configurations one after the other, so that a change of the machine's load meets all of them;
+a ratio is taken within its repeat.
+"""
+
+import argparse
+import copy
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import yaml
+
+from .runs import CONSUMER, DRIVER, PRODUCER, Finished, run
+from .table import Spread, load, machine, table
+
+QUICKSTART = Path(__file__).parents[1] / "examples" / "quickstart.yaml"
+MIB = 1 << 20
+LAST_STEPS = 10
+"""Steps at the end over which the reward is averaged: a single step's is noise."""
+
+Overrides = Mapping[str, Mapping[str, Any]]
+"""Section of the spec -> fields."""
+
+
+def _stale(versions: int) -> Overrides:
+    return {"buffer": {"maxStaleness": versions}}
+
+
+SYNCHRONOUS = "synchronous"
+CONFIGURATIONS: Mapping[str, Overrides] = {
+    SYNCHRONOUS: _stale(0),
+    "staleness-1": _stale(1),
+    "staleness-2": _stale(2),
+    "staleness-4": _stale(4),
+    "producers-2": {**_stale(2), "producers": {"replicas": 2}},
+    "kl": {**_stale(2), "algorithm": {"klCoefficient": 0.01}},
+    "consumers-2": {
+        **_stale(2),
+        "consumers": {"processesPerReplica": 2},
+        # Per data-parallel group: a step has as many prompts as everywhere else.
+        "batch": {"trainBatchSize": 16, "trainMinibatchSize": 16},
+    },
+}
+"""Changes to the quickstart, the synchronous reference first."""
+
+
+def producer_idle(run: Finished) -> float:
+    """Share of the time; the steps differ in length."""
+    return fmean(run.series("grpo_producer_idle_ratio"), run.series("seconds"))
+
+
+def train_seconds(run: Finished) -> float:
+    """Of the median step, without the first, which warms up."""
+    totals = run.series("grpo_phase_seconds_total{phase=train}")
+    return median(after - before for before, after in pairwise(totals))
+
+
+def milliseconds(run: Finished, metric: str) -> float:
+    """Of the median step."""
+    return 1000 * median(run.series(metric))
+
+
+Column = tuple[str, str, Callable[[Finished], float]]
+"""Heading, format, value."""
+RATE: Column = ("samples\n/s", ".0f", lambda r: r.summary["samples_per_second"])
+COLUMNS: Sequence[Column] = (
+    ("effi-\nciency", ".0%", lambda r: r.summary["efficiency"]),
+    ("consumer\nidle", ".0%", lambda r: r.summary["consumer_idle_ratio"]),
+    ("producer\nidle", ".0%", producer_idle),
+    ("stale-\nness", ".1f", lambda r: fmean(r.series("grpo_staleness_versions"))),
+    ("train\nms/step", ".0f", lambda r: 1000 * train_seconds(r)),
+    ("publish\nms", ".0f", lambda r: milliseconds(r, "grpo_weight_publish_seconds")),
+    ("apply\nms", ".1f", lambda r: milliseconds(r, "grpo_weight_apply_seconds")),
+    ("driver\nMiB", ".0f", lambda r: r.peak_bytes[DRIVER] / MIB),
+    ("producer\nMiB", ".0f", lambda r: r.peak_bytes[PRODUCER] / MIB),
+    ("consumer\nMiB", ".0f", lambda r: r.peak_bytes[CONSUMER] / MIB),
+    ("reward\nat end", ".1f", lambda r: fmean(r.series("grpo_reward_mean")[-LAST_STEPS:])),
+    ("start\ns", ".0f", lambda r: r.summary["wall_seconds"] - r.summary["train_seconds"]),
+    ("foreign\nCPU", ".0%", lambda r: r.foreign_cpu),
+)
+
+
+def manifest(overrides: Overrides, steps: int) -> dict[str, Any]:
+    """The quickstart without evaluations and with one checkpoint, changed by the overrides."""
+    document: dict[str, Any] = yaml.safe_load(QUICKSTART.read_text())
+    spec = document["spec"]
+    spec |= {"maxSteps": steps, "evaluation": {"interval": 0}, "checkpoint": {"interval": 0}}
+    for section, fields in overrides.items():
+        spec[section] = copy.deepcopy(spec.get(section, {})) | dict(fields)
+    return document
+
+
+def render(runs: Mapping[str, Sequence[Finished]]) -> str:
+    """A row per configuration: medians, and below them the lowest and highest value."""
+    rows = []
+    for name, of_name in runs.items():
+        others = (_cell([value(r) for r in of_name], form) for _, form, value in COLUMNS)
+        rows.append([name, _cell(_rates(of_name), RATE[1]), _ratio(runs, name), *others])
+    return table(["", RATE[0], "ratio", *(heading for heading, _, _ in COLUMNS)], rows)
+
+
+def _rates(runs: Sequence[Finished]) -> list[float]:
+    return [RATE[2](run) for run in runs]
+
+
+def _ratio(runs: Mapping[str, Sequence[Finished]], name: str) -> str:
+    """Throughput over that of the synchronous run of the same repeat."""
+    if SYNCHRONOUS not in runs:
+        return "-"
+    pairs = zip(_rates(runs[name]), _rates(runs[SYNCHRONOUS]), strict=True)
+    return _cell([ours / reference for ours, reference in pairs], ".2f")
+
+
+def _cell(values: Sequence[float], form: str) -> str:
+    return format(Spread.of(values), form).replace(" (", "\n").removesuffix(")")
+
+
+def measure(arguments: argparse.Namespace, directory: Path) -> dict[str, list[Finished]]:
+    """All repeats of all configurations, interleaved."""
+    names = arguments.only or list(CONFIGURATIONS)
+    runs: dict[str, list[Finished]] = {name: [] for name in names}
+    for repeat in range(1, arguments.repeats + 1):
+        for name in names:
+            job = manifest(CONFIGURATIONS[name], arguments.steps)
+            finished = run(job, directory / f"{name}-{repeat}", seconds=arguments.deadline)
+            runs[name].append(finished)
+            rate = f"{RATE[2](finished):.0f} samples/s"
+            print(f"repeat {repeat} {name}: {rate}, {load()}", file=sys.stderr, flush=True)
+    return runs
+
+
+def parser() -> argparse.ArgumentParser:
+    described = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    described.add_argument("--steps", type=int, default=60, help="optimizer steps of a run (60)")
+    described.add_argument("--repeats", type=int, default=3, help="runs per configuration (3)")
+    described.add_argument(
+        "--only", action="append", choices=CONFIGURATIONS, metavar="NAME",
+        help=f"leave out the others; may be repeated: {', '.join(CONFIGURATIONS)}",
+    )  # fmt: skip
+    described.add_argument("--deadline", type=float, default=300, help="seconds of one run (300)")
+    described.add_argument("--keep", type=Path, metavar="DIR", help="keep the run directories")
+    return described
+
+
+def main() -> None:
+    arguments = parser().parse_args()
+    # By default a SIGTERM would leave the run that is under way behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    header = machine("torch", "colossalai", "transformers", "ray")
+    with tempfile.TemporaryDirectory(prefix="grpo-benchmark-") as temporary:
+        runs = measure(arguments, arguments.keep or Path(temporary))
+    print(header)
+    print(
+        f"{arguments.steps} steps of 256 samples, {arguments.repeats} repeats; at the end {load()}"
+    )
+    print(f"\n{render(runs)}")
+
+
+if __name__ == "__main__":
+    main()

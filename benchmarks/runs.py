@@ -1,0 +1,138 @@
+"""`grpo run` in a process of its own, watched from outside until all of it has ended."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+DRIVER, PRODUCER, CONSUMER = "driver", "producer", "consumer"
+_ACTORS = {"ray::Producer": PRODUCER, "ray::Consumer": CONSUMER}
+"""How the title of a Ray actor's process begins, and the role that the actor plays."""
+
+_SAMPLE_SECONDS = 1.0
+_END_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a run left, and what was seen of it."""
+
+    summary: dict[str, Any]
+    steps: list[dict[str, Any]]
+    """Lines of metrics.jsonl."""
+    peak_bytes: dict[str, int]
+    """Largest resident set of any process, by role, with what it maps of the object store."""
+    foreign_cpu: float
+    """Share of the machine's CPU time that went to others meanwhile."""
+
+    def series(self, metric: str) -> list[float]:
+        """A metric's value in every step that has one."""
+        return [float(step[metric]) for step in self.steps if metric in step]
+
+
+@dataclass(slots=True, eq=False)
+class _Watch:
+    """Memory and CPU time of a process and its descendants, from samples."""
+
+    root: psutil.Process
+    peaks: dict[str, int] = field(default_factory=dict)
+    seen: dict[int, psutil.Process] = field(default_factory=dict)
+    cpu_seconds: dict[int, float] = field(default_factory=dict)
+    """By process id, up to the process's last sample."""
+
+    def sample(self) -> None:
+        """Look at every process once."""
+        try:
+            processes = [self.root, *self.root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return
+        for process in processes:
+            self.seen.setdefault(process.pid, process)
+            try:
+                role = self._role(process)
+                resident, times = process.memory_info().rss, process.cpu_times()
+            except psutil.NoSuchProcess:
+                continue
+            self.cpu_seconds[process.pid] = times.user + times.system
+            if role is not None:
+                self.peaks[role] = max(self.peaks.get(role, 0), resident)
+
+    def _role(self, process: psutil.Process) -> str | None:
+        if process == self.root:
+            return DRIVER
+        title = " ".join(process.cmdline())
+        return next((role for name, role in _ACTORS.items() if title.startswith(name)), None)
+
+    def end(self) -> None:
+        """Wait for the end of every process that was seen, and kill those that do not end."""
+        _, alive = psutil.wait_procs(list(self.seen.values()), timeout=_END_SECONDS)
+        for process in alive:
+            process.kill()
+        psutil.wait_procs(alive, timeout=_END_SECONDS)
+
+
+def run(manifest: Mapping[str, Any], directory: Path, *, seconds: float) -> Finished:
+    """Run a manifest in a new directory, until it ends.
+
+    Raises RuntimeError when it fails, or has not ended after `seconds`; nothing of it is left then.
+    """
+    directory.mkdir(parents=True)
+    file, log, results = directory / "job.yaml", directory / "output.log", directory / "run"
+    file.write_text(yaml.safe_dump(dict(manifest)))
+    command = [sys.executable, "-m", "grpo_trainer.cli", "run", str(file)]
+    began, busy = time.monotonic(), _busy_seconds()
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [*command, "--run-dir", str(results), "--port", "0"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    watch = _Watch(psutil.Process(process.pid))
+    try:
+        while not _ended(process):
+            watch.sample()
+            if time.monotonic() - began > seconds:
+                raise RuntimeError(f"{directory}: not ended after {seconds:g} s:\n{_tail(log)}")
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(_END_SECONDS)
+        watch.end()
+    if process.returncode != 0:
+        raise RuntimeError(f"{directory}: exit code {process.returncode}:\n{_tail(log)}")
+    available = (time.monotonic() - began) * psutil.cpu_count()
+    foreign = _busy_seconds() - busy - sum(watch.cpu_seconds.values())
+    return Finished(
+        summary=json.loads((results / "summary.json").read_text()),
+        steps=[json.loads(line) for line in (results / "metrics.jsonl").read_text().splitlines()],
+        peak_bytes=watch.peaks,
+        foreign_cpu=max(0.0, foreign / available),
+    )
+
+
+def _ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it ends before the next sample is due."""
+    try:
+        process.wait(_SAMPLE_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-3000:]
+
+
+def _busy_seconds() -> float:
+    """CPU time that all processes of the machine have used."""
+    times = psutil.cpu_times()
+    return float(times.user + times.system + getattr(times, "nice", 0.0))

@@ -1,0 +1,162 @@
+"""The way of a weight version through the real actors of a run; `weights.py` prints its times."""
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import ray
+
+from grpo_trainer.builtin.tokenizer import VOCAB_SIZE, build_tokenizer
+from grpo_trainer.consumer.layout import Layout
+from grpo_trainer.consumer.policy import PolicyOptions
+from grpo_trainer.driver.consumers import ConsumerGroup
+from grpo_trainer.driver.ray_session import PRODUCER, ray_session
+from grpo_trainer.options import RunOptions
+from grpo_trainer.rollout.engine import EngineOptions
+from grpo_trainer.rollout.producer import Producer
+from grpo_trainer.spec import Backend, Dtype, GRPOJob, GRPOJobSpec, resolve_algorithm
+
+DEADLINE_SECONDS = 300.0
+"""Of every call."""
+WARM_UP = 2
+"""Versions before the first that counts: they touch every page for the first time."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Widths of a model of two layers."""
+
+    hidden: int
+    intermediate: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """Seconds for one version."""
+
+    memcpy: float
+    """The reference: its bytes from one array to another, in this process."""
+    snapshot: float
+    """Into the consumer's host buffer, before it trains on."""
+    publish: float
+    """From there into the object store, beside the next step."""
+    deliver: float
+    """From the object store into the producer's model, the call included."""
+    apply: float
+    """The part of it during which generation stands still."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All versions of one size."""
+
+    weight_bytes: int
+    trips: tuple[Trip, ...]
+
+
+def measure(sizes: list[Size], versions: int, threads: int, directory: Path) -> list[Measured]:
+    """Send `versions` of each size through actors with so many threads of torch."""
+    models = [_save_model(directory / f"model-{index}", size) for index, size in enumerate(sizes)]
+    actors = {"replicas": 1, "accelerator": "cpu"}
+    spec = GRPOJob.model_validate(
+        {
+            "spec": {
+                "producers": actors,
+                "consumers": {**actors, "processesPerReplica": 1},
+                "env": [{"name": "OMP_NUM_THREADS", "value": str(threads)}],
+            }
+        }
+    ).spec
+    logs = directory / "logs"
+    logs.mkdir()
+    with ray_session(spec, RunOptions(run_dir=directory), logs):
+        return [asyncio.run(_trips(spec, model, versions)) for model in models]
+
+
+def _save_model(directory: Path, size: Size) -> Path:
+    """A Qwen2 of random weights in fp32, with the built-in tokenizer."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    config = Qwen2Config(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=size.hidden,
+        intermediate_size=size.intermediate,
+        num_hidden_layers=2,
+        num_attention_heads=size.hidden // 64,
+        num_key_value_heads=max(2, size.hidden // 128),
+        tie_word_embeddings=False,
+        use_sliding_window=False,
+        sliding_window=None,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(directory)
+    build_tokenizer().save_pretrained(directory)
+    return directory
+
+
+async def _trips(spec: GRPOJobSpec, model: Path, versions: int) -> Measured:
+    consumers = ConsumerGroup(
+        Layout(1),
+        device="cpu",
+        master_port=None,
+        startup_seconds=DEADLINE_SECONDS,
+        call_seconds=DEADLINE_SECONDS,
+        on_change=lambda: None,
+    )
+    engine = EngineOptions(str(model), str(model), Dtype.FLOAT32, "cpu", microbatch=1)
+    create = ray.remote(num_cpus=0, resources={PRODUCER: 1})(Producer).remote
+    producer = create(engine, Backend.TRANSFORMERS, "producer-0")
+    try:
+        await consumers.start(lambda _: _policy(spec, model), None)
+        trips = []
+        for version in range(WARM_UP + versions):
+            trip, size = await _trip(consumers, producer, version)
+            trips.append(trip)
+        return Measured(size, tuple(trips[WARM_UP:]))
+    finally:
+        consumers.kill()
+        ray.kill(producer)
+
+
+def _policy(spec: GRPOJobSpec, model: Path) -> PolicyOptions:
+    return PolicyOptions(
+        layout=Layout(1),
+        rank=0,
+        model_path=str(model),
+        reference_path=None,
+        dtype=Dtype.FLOAT32,
+        gradient_checkpointing=False,
+        trust_remote_code=False,
+        algorithm=resolve_algorithm(spec),
+        temperature=1.0,
+        top_k=None,
+        top_p=1.0,
+        microbatch=1,
+        total_steps=1,
+        seed=0,
+        device="cpu",
+    )
+
+
+async def _trip(consumers: ConsumerGroup, producer: Any, version: int) -> tuple[Trip, int]:
+    snapshot, _ = await _timed(consumers.snapshot(version))
+    publish, references = await _timed(consumers.publish())
+    deliver, apply = await _timed(producer.load_weights.remote(references))
+    source = (await references[0]).data.copy()
+    target = np.zeros_like(source)
+    began = time.perf_counter()
+    np.copyto(target, source)
+    memcpy = time.perf_counter() - began
+    return Trip(memcpy, snapshot, publish, deliver, apply), source.nbytes
+
+
+async def _timed(call: Awaitable[T]) -> tuple[float, T]:
+    began = time.perf_counter()
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        result = await call
+    return time.perf_counter() - began, result

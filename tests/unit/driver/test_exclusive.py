@@ -1,0 +1,23 @@
+"""A run directory has room for one run at a time."""
+
+from pathlib import Path
+
+import pytest
+
+from grpo_trainer.driver.exclusive import only_run_in
+from grpo_trainer.errors import InvalidInputError
+
+
+def test_a_second_run_in_the_same_directory_is_refused(tmp_path: Path) -> None:
+    with (
+        only_run_in(tmp_path / "run"),
+        pytest.raises(InvalidInputError, match="in use by another run"),
+        only_run_in(tmp_path / "run"),
+    ):
+        pass
+
+
+def test_a_directory_is_free_again_after_its_run(tmp_path: Path) -> None:
+    for _ in range(2):
+        with only_run_in(tmp_path / "run"):
+            pass

@@ -1,0 +1,78 @@
+"""The Python environment of vLLM producers, whose libraries cannot live with the trainer's.
+
+Ray starts an actor in another environment without a look at it: a missing interpreter is waited
+for without end, and another version of Ray fails later, and elsewhere. So it is checked first.
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from grpo_trainer.errors import InvalidInputError
+
+VARIABLE = "GRPO_VLLM_PYTHON"
+PROBE_SECONDS = 180.0
+"""Importing vLLM takes a cold disk a while."""
+
+_PROBE = """
+import json, platform, ray
+found = {"Python": platform.python_version(), "Ray": ray.__version__}
+import vllm, grpo_trainer.rollout.producer
+print("\\n" + json.dumps(found))
+"""
+
+
+def vllm_python() -> Path:
+    """The interpreter for vLLM producers: named by GRPO_VLLM_PYTHON, else of the environment that
+    lies beside ours and has its name with `-vllm`."""
+    return Path(os.environ.get(VARIABLE) or Path(f"{sys.prefix}-vllm") / "bin" / "python")
+
+
+def check_vllm_python(python: Path, deadline_seconds: float = PROBE_SECONDS) -> None:
+    """Run the interpreter once, and import what a producer needs.
+
+    Raises:
+        InvalidInputError: it cannot be run, lacks something, or has other versions than ours.
+    """
+    found = _probe(python, deadline_seconds)
+    ours = {"Python": platform.python_version(), "Ray": version("ray")}
+    if found != ours:
+        raise _unfit(python, f"it has {_names(found)}, where {_names(ours)} is needed")
+
+
+def _probe(python: Path, deadline_seconds: float) -> dict[str, Any]:
+    try:
+        done = subprocess.run(
+            [str(python), "-c", _PROBE],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=deadline_seconds,
+        )
+    except OSError as error:
+        raise _unfit(python, f"it cannot be run: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        reason = f"it did not import vllm within {deadline_seconds:g} s"
+        raise _unfit(python, reason) from error
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"]
+        raise _unfit(python, lines[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _unfit(python: Path, reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"spec.producers.backend: 'vllm' is not legal here: {python} is no environment for it: "
+        f"{reason}. Build one from environments/vllm and name its python in {VARIABLE}, "
+        "or use transformers"
+    )
+
+
+def _names(versions: dict[str, Any]) -> str:
+    return " and ".join(f"{name} {number}" for name, number in versions.items())
