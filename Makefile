@@ -18,6 +18,7 @@ VLLM_DIR := $(CACHE)/envs/vllm-$(VLLM_HASH)
 VLLM_READY := .venv-vllm/.ready-$(VLLM_HASH)
 
 MANIFEST ?= examples/quickstart.yaml
+BACKEND ?=
 RUN_ARGS ?=
 
 export UV_CACHE_DIR := $(CACHE)/uv-cache
@@ -32,17 +33,17 @@ help: ## list the targets
 setup: $(READY) ## build the environment
 
 .PHONY: run
-run: $(READY) ## train the example on this machine (MANIFEST=..., RUN_ARGS=...)
-	.venv/bin/grpo run $(MANIFEST) $(RUN_ARGS)
+run: $(READY) $(if $(filter vllm,$(BACKEND)),$(VLLM_READY)) ## train on this machine (MANIFEST, BACKEND, RUN_ARGS)
+	.venv/bin/grpo run $(MANIFEST) $(if $(BACKEND),--backend $(BACKEND)) $(RUN_ARGS)
 
 .PHONY: test
 test: lint $(READY) ## linters, then every test but the end-to-end ones
 	$(PY) hack/cluster/cluster.py build
-	$(PY) -m pytest tests --ignore=tests/vllm
+	$(PY) -m pytest tests --ignore=tests/vllm_producers
 
 .PHONY: test-vllm
 test-vllm: $(READY) $(VLLM_READY) ## tests of the vLLM engine, in an environment of its own
-	$(PY) -m pytest tests/vllm
+	$(PY) -m pytest tests/vllm_producers
 
 .PHONY: test-unit
 test-unit: $(READY) ## pure tests, under a minute
