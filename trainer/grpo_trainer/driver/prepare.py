@@ -11,7 +11,7 @@ from grpo_trainer.data import EncodedPrompts, encode_prompts, load_rows, system_
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.records import Row, SamplingParams
 from grpo_trainer.rewards import check_answers
-from grpo_trainer.spec import Backend, GRPOJobSpec, resolve_stop_strings
+from grpo_trainer.spec import GRPOJobSpec, resolve_stop_strings
 
 _log = logging.getLogger(__name__)
 
@@ -52,13 +52,8 @@ def prepare(spec: GRPOJobSpec, on_progress: OnProgress | None = None) -> Prepare
 
     `on_progress` hears of the making of a built-in model, and may end it by raising.
 
-    Raises InvalidInputError for data, tokenizers, lengths and backends that cannot serve.
+    Raises InvalidInputError for data, tokenizers and lengths that cannot serve.
     """
-    if spec.producers.backend is not Backend.TRANSFORMERS:
-        raise InvalidInputError(
-            f"spec.producers.backend: {spec.producers.backend.value!r} is not legal here: "
-            "this installation has no vLLM environment; use transformers"
-        )
     rows, evaluation_rows = load_data(spec)
 
     def resolve(path: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ray.exceptions import RayTaskError
@@ -38,6 +39,8 @@ class ProducerSettings:
     min_available: int
     backend: str
     engine: EngineOptions
+    python: Path | None
+    """Interpreter of the environment that producers need; None is the one of this process."""
     gpus: int
     sampling: SamplingParams
     num_samples: int

@@ -155,8 +155,13 @@ class ProducerPool:
     def _create(self, name: str) -> Any:
         settings = self._settings
         # Unbounded: the engine's queue is bounded by the prompts that we lease to it.
+        environment = {"py_executable": str(settings.python)} if settings.python else {}
         actor = ray.remote(Producer).options(
-            num_cpus=0, num_gpus=settings.gpus, resources={PRODUCER: 1}, max_concurrency=1000
+            num_cpus=0,
+            num_gpus=settings.gpus,
+            resources={PRODUCER: 1},
+            max_concurrency=1000,
+            runtime_env=environment,
         )
         return actor.remote(settings.engine, settings.backend, name)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from grpo_trainer.builtin import OnProgress
 from grpo_trainer.consumer.layout import Layout
 from grpo_trainer.consumer.policy import PolicyOptions
+from grpo_trainer.environment import check_vllm_python, vllm_python
 from grpo_trainer.options import RunOptions
 from grpo_trainer.pipeline import PromptSource, RolloutBuffer
 from grpo_trainer.records import ScoredGroup
@@ -20,10 +21,12 @@ from grpo_trainer.reports import Outcome, Summary, WorkerReport
 from grpo_trainer.rewards import Scorer
 from grpo_trainer.rollout.engine import EngineOptions
 from grpo_trainer.spec import (
+    Backend,
     ExitCode,
     GRPOJob,
     GRPOJobSpec,
     ResolvedAlgorithm,
+    WeightUpdate,
     resolve_algorithm,
 )
 
@@ -118,6 +121,9 @@ class _Run:
         self._total_steps = prepared.total_steps
         if self._drain.is_set():
             return
+        python = self._producer_python()
+        if python is not None:
+            await asyncio.to_thread(check_vllm_python, python)
         self._reporter.message("starting Ray")
         workers = min(MAX_SCORING_PROCESSES, max(1, (os.cpu_count() or 1) // 2))
         scorer = Scorer(spec.reward, workers)
@@ -127,6 +133,11 @@ class _Run:
                 await self._train(prepared, origin, scorer)
         finally:
             await scorer.close()
+
+    def _producer_python(self) -> Path | None:
+        """Where vLLM lives on this machine; in a cluster it is in the producers' image."""
+        local = self._options.ray_address is None
+        return vllm_python() if local and self._spec.producers.backend is Backend.VLLM else None
 
     def _on_warm_up(self) -> OnProgress:
         """Tell of a built-in model in the making, from its thread, and stop it by a drain."""
@@ -236,11 +247,15 @@ class _Run:
             microbatch=spec.batch.inference_microbatch_size,
             microbatch_replies=spec.batch.inference_microbatch_size * spec.sampling.num_generations,
             trust_remote_code=spec.model.trust_remote_code,
+            max_tokens=spec.sampling.max_prompt_tokens + spec.sampling.max_new_tokens,
+            tensor_parallel_size=spec.producers.tensor_parallel_size,
+            in_flight_updates=spec.producers.weight_update is WeightUpdate.IN_FLIGHT,
         )
         settings = ProducerSettings(
             min_available=spec.producers.min_available,
             backend=spec.producers.backend,
             engine=engine,
+            python=self._producer_python(),
             gpus=spec.producers.tensor_parallel_size if device == "cuda" else 0,
             sampling=prepared.sampling,
             num_samples=spec.sampling.num_generations,

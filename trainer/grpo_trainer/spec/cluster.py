@@ -13,6 +13,11 @@ class Backend(StrEnum):
     VLLM = "vllm"
 
 
+class WeightUpdate(StrEnum):
+    BETWEEN_REQUESTS = "betweenRequests"
+    IN_FLIGHT = "inFlight"
+
+
 class Retention(StrEnum):
     RETAIN = "Retain"
     DELETE = "Delete"
@@ -62,6 +67,8 @@ class ProducersSpec(PodPoolSpec):
     min_available: PositiveInt = 1
     """Training starts once this many are ready."""
     backend: Backend = Backend.TRANSFORMERS
+    weight_update: WeightUpdate = WeightUpdate.BETWEEN_REQUESTS
+    """When new weights are taken: between replies, or (vllm) in the middle of running ones."""
     tensor_parallel_size: PositiveInt = 1
     """Accelerators of one producer; more than 1 needs backend vllm."""
     accelerator: NonEmptyStr = "nvidia.com/gpu"

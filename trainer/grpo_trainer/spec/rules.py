@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .cluster import Backend
+from .cluster import Backend, WeightUpdate
 from .training import Dtype, RewardType
 
 if TYPE_CHECKING:
@@ -104,6 +104,12 @@ def _producers(spec: "GRPOJobSpec") -> Iterator[Fault]:
     if p.tensor_parallel_size > 1 and p.backend is Backend.TRANSFORMERS:
         yield Fault(
             "spec.producers.tensorParallelSize", p.tensor_parallel_size, "1, or set backend: vllm"
+        )
+    if p.weight_update is WeightUpdate.IN_FLIGHT and p.backend is Backend.TRANSFORMERS:
+        yield Fault(
+            "spec.producers.weightUpdate",
+            str(p.weight_update),
+            "betweenRequests, or set backend: vllm",
         )
 
 
