@@ -8,22 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_trainer.spec import MAX_NAME_LENGTH
+from grpo_trainer.spec import MAX_NAME_LENGTH, MUTABLE_FIELDS
 from grpo_trainer.spec.base import NAME_PATTERN
 
 from .schema import Schema
 
-MUTABLE = frozenset(
-    {
-        "suspend",
-        "producers.replicas",
-        "backoffLimit",
-        "activeDeadlineSeconds",
-        "startupDeadlineSeconds",
-        "stallTimeoutSeconds",
-        "ttlSecondsAfterFinished",
-    }
-)
+MUTABLE = frozenset(path.removeprefix("spec.") for path in MUTABLE_FIELDS)
 
 
 @dataclass(frozen=True)
@@ -148,6 +138,12 @@ CROSS_FIELD_RULES = (
         "self.producers.tensorParallelSize == 1 || self.producers.backend != 'transformers'",
         "1, or set backend: vllm",
         ".producers.tensorParallelSize",
+        shown=True,
+    ),
+    Rule(
+        "self.producers.weightUpdate == 'betweenRequests' || self.producers.backend == 'vllm'",
+        "betweenRequests, or set backend: vllm",
+        ".producers.weightUpdate",
         shown=True,
     ),
     Rule(

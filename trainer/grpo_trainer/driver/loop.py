@@ -18,7 +18,7 @@ from typing import Any
 
 from grpo_trainer.algorithm.batching import StepBatch, build_step
 from grpo_trainer.algorithm.totals import LossSums
-from grpo_trainer.consumer.policy import PolicyOptions
+from grpo_trainer.consumer.policy import PolicyOptions, learning_rate
 from grpo_trainer.pipeline import Batch, Lease, RolloutBuffer
 from grpo_trainer.records import Rollout, ScoredGroup
 from grpo_trainer.reporting import Reporter
@@ -188,7 +188,9 @@ class TrainingLoop:
         if built.statistics.trained_samples == 0:
             # Adam would go on by its momentum, on no evidence.
             await self._parts.consumers.snapshot(step + 1)
-            return TrainedStep(LossSums(), 0.0, 0.0, 0.0)
+            peak, total = self._parts.algorithm.learning_rate, self._parts.prepared.total_steps
+            rate = learning_rate(step, total, peak)
+            return TrainedStep(LossSums(), gradient_norm=0.0, learning_rate=rate, seconds=0.0)
         return await self._parts.consumers.train(built, step)
 
     def _publish(self, version: int) -> None:
