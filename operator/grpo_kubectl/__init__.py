@@ -1,0 +1,1 @@
+"""`kubectl grpo`: GRPOJobs from the command line."""

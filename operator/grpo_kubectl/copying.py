@@ -1,0 +1,109 @@
+"""A checkpoint out of a volume: a tar stream, checked file by file, there whole or not at all."""
+
+import asyncio
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+from .checkpoints import StoredCheckpoint
+from .errors import CommandError
+from .shell import Shell, text_of
+
+SIZES_SCRIPT = r"""
+cd "$1" && find . -type f -exec stat -c '%s %n' {} +
+"""
+"""Size and name of each file."""
+MARKER = "COMPLETE"
+
+
+async def copy(shell: Shell, source: str, checkpoint: StoredCheckpoint, target: Path) -> int:
+    """Make `target` a copy of the checkpoint in the directory `source`; returns its bytes.
+
+    It is written beside the target and renamed when all files are there in full. Raises
+    CommandError; then nothing is left.
+    """
+    refuse_existing(target)
+    inside = f"{source}/{checkpoint.name}"
+    expected = parse_sizes(await text_of(shell(("sh", "-c", SIZES_SCRIPT, "sh", inside))))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise CommandError(f"{target}: {error.strerror}") from error
+    try:
+        await _extract(shell(("tar", "-C", inside, "-cf", "-", ".")), partial)
+        await asyncio.to_thread(_verify, partial, expected, checkpoint)
+        partial.chmod(0o755)
+        refuse_existing(target)
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return sum(expected.values())
+
+
+def refuse_existing(target: Path) -> None:
+    """Raises CommandError when something is in the way."""
+    if target.exists() or target.is_symlink():
+        raise CommandError(f"{target} exists, and nothing is overwritten; name a new directory")
+
+
+def parse_sizes(listing: str) -> dict[str, int]:
+    """The lines of SIZES_SCRIPT: path within the checkpoint to bytes."""
+    pairs = (line.split(" ", 1) for line in listing.splitlines())
+    return {name.removeprefix("./"): int(size) for size, name in pairs}
+
+
+async def _extract(chunks: AsyncGenerator[bytes, None], directory: Path) -> None:
+    """Unpack a tar stream; nothing of it may lead out of the directory."""
+    reading, writing = os.pipe()
+    unpacking = asyncio.create_task(asyncio.to_thread(_unpack, reading, directory))
+    try:
+        with open(writing, "wb", buffering=0) as sink:
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    await asyncio.to_thread(_write_all, sink.fileno(), chunk)
+    except BrokenPipeError:
+        pass  # the other end gave up, and says below why
+    except BaseException:
+        await asyncio.wait({unpacking})
+        unpacking.exception()  # it only saw the stream end early
+        raise
+    await unpacking
+
+
+def _write_all(descriptor: int, chunk: bytes) -> None:
+    view = memoryview(chunk)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _unpack(reading: int, directory: Path) -> None:
+    try:
+        with open(reading, "rb") as source, tarfile.open(fileobj=source, mode="r|") as archive:
+            archive.extractall(directory, filter="data")
+            source.read()  # the padding after the end, or the sender would fail
+    except (tarfile.TarError, OSError) as error:
+        raise CommandError(f"{directory.parent}: the copy failed: {error}") from error
+
+
+def _verify(directory: Path, expected: dict[str, int], checkpoint: StoredCheckpoint) -> None:
+    """Raises CommandError unless the files are those of the volume."""
+    found = {
+        str(path.relative_to(directory)): path.stat().st_size
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+    if found != expected:
+        wrong = sorted(
+            name for name in expected.keys() | found if expected.get(name) != found.get(name)
+        )
+        raise CommandError(
+            f"{checkpoint.name} changed on the way, or came short: "
+            f"{', '.join(wrong[:3])}; try again, or another --step"
+        )
+    if MARKER not in expected or (directory / MARKER).read_text().strip() != str(checkpoint.step):
+        raise CommandError(f"{checkpoint.name} is not complete any more; take another --step")

@@ -1,0 +1,48 @@
+"""Reading the files in which Ray keeps what drivers and actors print, with the real scripts."""
+
+import pytest
+
+from grpo_kubectl.errors import CommandError
+from grpo_kubectl.logs import ACTORS_SCRIPT, DRIVER_SCRIPT, whole_lines
+from grpo_kubectl.shell import text_of
+from unit.kubectl.local_shell import local
+
+
+async def driver(logs, run: str, tail: int = 100) -> str:
+    return await text_of(local(("sh", "-c", DRIVER_SCRIPT, "sh", str(logs), run, str(tail), "")))
+
+
+async def actors(logs, tail: int = 100) -> str:
+    return await text_of(local(("sh", "-c", ACTORS_SCRIPT, "sh", str(logs), str(tail), "")))
+
+
+async def test_the_last_lines_of_an_attempts_log_are_shown(tmp_path):
+    (tmp_path / "job-driver-0a1b2c3d-2.log").write_text("one\ntwo\nthree\n")
+    assert await driver(tmp_path, "0a1b2c3d-2", tail=2) == "two\nthree\n"
+
+
+async def test_an_attempt_without_a_log_is_named(tmp_path):
+    with pytest.raises(CommandError, match="no log of attempt 3 is here"):
+        await driver(tmp_path, "0a1b2c3d-3")
+    with pytest.raises(CommandError, match="no log of attempt 3 is here"):
+        await driver(tmp_path / "nowhere", "0a1b2c3d-3")
+
+
+@pytest.mark.parametrize("name", ["worker-a-01000000-7.out", "worker-a-01000000-7.err"])
+async def test_what_an_actor_printed_is_shown(tmp_path, name):
+    (tmp_path / name).write_text("said\n")
+    (tmp_path / "raylet.out").write_text("not this\n")
+    assert await actors(tmp_path) == "said\n"
+
+
+async def test_a_node_where_no_actor_has_printed_says_so(tmp_path):
+    with pytest.raises(CommandError, match="no actor has printed anything here"):
+        await actors(tmp_path)
+
+
+async def test_lines_are_whole_wherever_the_stream_is_cut():
+    async def cut():
+        for piece in (b"on", b"e\ntw", "ö".encode()[:1], "ö".encode()[1:] + b"\n\nend"):
+            yield piece
+
+    assert [line async for line in whole_lines(cut())] == ["one", "twö", "", "end"]
