@@ -25,7 +25,8 @@ _PARALLEL = 20
 _SAMPLE_SECONDS = 0.2
 _STOP_SECONDS = 20.0
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
-_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE", "create", "update", "patch", "delete"})
+_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_OWN_CALLS = "grpo_operator_api_requests_total"
 _HEARTBEATS = frozenset({"leases", "nodes"})
 
 
@@ -105,23 +106,21 @@ def samples(text: str, metric: str) -> list[tuple[dict[str, str], float]]:
     return [(dict(_LABEL.findall(line)), float(line.rpartition(" ")[2])) for line in lines]
 
 
-def writes(text: str, metric: str) -> Counter[str]:
-    """Calls that write, by resource and subresource; heartbeats of nodes and leaders left out."""
+async def api_server_writes(api: client.ApiClient) -> Counter[str]:
+    """What the API server was asked to write so far, by anybody, by resource and subresource.
+
+    Heartbeats of nodes and leaders are left out.
+    """
+    request = await api.param_serialize(
+        method="GET", resource_path="/metrics", auth_settings=["BearerToken"]
+    )
+    text = (await (await api.call_api(*request)).read()).decode()
     found: Counter[str] = Counter()
-    for labels, value in samples(text, metric):
+    for labels, value in samples(text, "apiserver_request_total"):
         resource, subresource = labels["resource"], labels.get("subresource", "")
         if labels["verb"] in _WRITES and resource not in _HEARTBEATS:
             found[f"{resource}/{subresource}".rstrip("/")] += int(value)
     return found
-
-
-async def api_server_writes(api: client.ApiClient) -> Counter[str]:
-    """What the API server was asked to write so far, by anybody."""
-    request = await api.param_serialize(
-        method="GET", resource_path="/metrics", auth_settings=["BearerToken"]
-    )
-    response = await api.call_api(*request)
-    return writes((await response.read()).decode(), "apiserver_request_total")
 
 
 async def settled(api: client.ApiClient) -> None:
@@ -162,18 +161,31 @@ class Bench:
         }
         await core.create_namespaced_persistent_volume_claim(namespace, claim)
 
-    async def create(self, group: str, version: str, plural: str, body: Object) -> float:
-        """N of an object; returns when the first was asked for."""
-        began = asyncio.get_running_loop().time()
-        names = [f"job-{index:04}" for index in range(self.jobs)]
-        create = self.custom.create_namespaced_custom_object
-        await in_parallel(
-            [
-                create(group, version, plural, plural, body | {"metadata": {"name": name}})
-                for name in names
-            ]
+    async def create(
+        self, group: str, version: str, namespace: str, plural: str, body: Object
+    ) -> dict[str, float]:
+        """N of an object; returns by name when each was asked for."""
+        asked: dict[str, float] = {}
+
+        async def one(name: str) -> None:
+            asked[name] = asyncio.get_running_loop().time()
+            named = body | {"metadata": {"name": name}}
+            await self.custom.create_namespaced_custom_object(
+                group, version, namespace, plural, named
+            )
+
+        await in_parallel([one(f"job-{index:04}") for index in range(self.jobs)])
+        return asked
+
+    async def clear(self, group: str, version: str, namespace: str, plural: str) -> None:
+        """Delete all of an object; returns when their pods are gone too."""
+        core = client.CoreV1Api(self.api)
+        await self.custom.delete_collection_namespaced_custom_object(
+            group, version, namespace, plural
         )
-        return began
+        await until(
+            lambda pods: not pods, core.list_namespaced_pod, namespace, timeout=60 + self.jobs
+        )
 
 
 @dataclass
@@ -188,10 +200,12 @@ class OperatorProcess:
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
-    async def writes(self) -> Counter[str]:
-        """What it says it has written so far."""
-        text = await self._get("/metrics")
-        return writes(text, "grpo_operator_api_requests_total")
+    async def calls(self) -> Counter[str]:
+        """What it says it has asked of the API server so far, by verb and resource."""
+        found: Counter[str] = Counter()
+        for labels, value in samples(await self._get("/metrics"), _OWN_CALLS):
+            found[f"{labels['verb']} {labels['resource']}"] += int(value)
+        return found
 
     async def until_ready(self) -> None:
         async with asyncio.timeout(60):

@@ -2,22 +2,21 @@
 
     PYTHONPATH=tests .venv/bin/python -m benchmarks.operator [--jobs N,N,...] [--rest-seconds N]
 
-Each N has a test cluster of its own (see docs/development/test-cluster.md) with the real KubeRay.
-No pod runs anything there. A stand-in for Ray answers the operator, so GRPOJobs come to Running;
-KubeRay has none to speak to, so RayJobs are followed to the moment before they would submit
-(InteractiveMode: Waiting), and GRPOJobs past the same point. GRPOJobs go first, on the colder
-control plane.
+Each N has a test cluster of its own (see docs/development/test-cluster.md) with the real KubeRay,
+which meets GRPOJobs, RayJobs, and GRPOJobs again, so that a control plane that grows warm or slow
+shows in the difference of the first and the third. No pod runs anything there. A stand-in for Ray
+answers the operator, so GRPOJobs come to Running; KubeRay has none to speak to, so RayJobs are
+followed to the moment before they would submit (InteractiveMode: Waiting), and GRPOJobs past the
+same point (ClusterReady).
 """
 
 import argparse
 import asyncio
-import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import quantiles
 from typing import Any
 
 import psutil
@@ -38,104 +37,79 @@ from .kube_load import (
     settled,
     watching,
 )
-from .table import load, machine, table
+from .operator_report import HEAD, Measured, Operated, Run, report, rows
+from .table import machine, table
 
 ROOT = Path(__file__).parents[1]
-PODS = 4
 JOBS_PER_NODE = 40
 JOB_LABEL = f"{API_GROUP}/job"
-GRPO, RAY = "grpojobs", "rayjobs"
-"""Namespaces, and plurals of the kinds."""
-CLUSTERS = "/apis/ray.io/v1/namespaces/{}/rayclusters"
-MIB = 1 << 20
+GRPO = (API_GROUP, "v1alpha1")
+RAY = ("ray.io", "v1")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """How many jobs of one kind fared. Seconds are from the first creation."""
+class Counts:
+    """What has been spent up to a moment."""
 
-    created: float
-    clusters_ready: float
-    job_ready: float
-    """The job's own status says so."""
     writes: Counter[str]
-    """API server's count, by anybody, up to the last job's readiness."""
-    load: float
-    """Load average of the last minute, at that moment."""
+    calls: Counter[str]
+    cpu: float
+
+    @classmethod
+    async def now(cls, bench: Bench, process: OperatorProcess) -> "Counts":
+        writes, calls = await api_server_writes(bench.api), await process.calls()
+        return cls(writes, calls, process.cpu_seconds())
 
 
-@dataclass(frozen=True, slots=True)
-class Operated:
-    """What only the operator is asked."""
-
-    run: Run
-    running: float
-    own_writes: Counter[str]
-    transitions: int
-    latencies: tuple[float, ...]
-    """Seconds from a job's last pod being Ready to its status telling so."""
-    cpu_seconds: float
-    rest_cpu_seconds: float
-    rest_writes: Counter[str]
-    peak_bytes: int
-
-
-async def grpo_jobs(bench: Bench, ray: FakeRay, rest_seconds: float) -> tuple[Operated, Object]:
-    """Measure GRPOJobs; also returns the spec of a RayCluster of theirs."""
-    await bench.prepare(GRPO)
+async def grpo_jobs(bench: Bench, ray: FakeRay, namespace: str, rest_seconds: float) -> Operated:
+    """Measure GRPOJobs, and the operator once nothing happens any more."""
+    await bench.prepare(namespace)
     marks = Marks(_name, {"ready": _cluster_ready, **{p: _in_phase(p) for p in Phase}})
     pods = Marks(_job_and_pod, {"ready": is_ready})
     clusters = Marks(_name, {"ready": _ray_ready})
     watched = {
-        f"/apis/{API_VERSION}/namespaces/{GRPO}/{GRPO}": marks,
-        f"/api/v1/namespaces/{GRPO}/pods": pods,
-        CLUSTERS.format(GRPO): clusters,
+        f"/apis/{API_VERSION}/namespaces/{namespace}/grpojobs": marks,
+        f"/api/v1/namespaces/{namespace}/pods": pods,
+        f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters": clusters,
     }
-    log = bench.logs / f"operator-{bench.jobs}.log"
+    log = bench.logs / f"operator-{bench.jobs}-{namespace}.log"
     async with (
-        operator(bench.kubeconfig, GRPO, ray.url_template, log) as process,
+        operator(bench.kubeconfig, namespace, ray.url_template, log) as process,
         watching(bench.api, watched),
     ):
-        before, own, cpu = await _counts(bench, process)
-        began = await bench.create(API_GROUP, "v1alpha1", GRPO, _grpo_job())
-        created = _now() - began
-        running = await marks.until(Phase.RUNNING, bench.jobs)
-        after, own_after, cpu_after = await _counts(bench, process)
-        busy = psutil.getloadavg()[0]
-        run = Run(
-            created,
-            await clusters.until("ready", bench.jobs) - began,
-            await marks.until("ready", bench.jobs) - began,
-            after - before,
-            busy,
-        )
+        before = await Counts.now(bench, process)
+        asked = await bench.create(*GRPO, namespace, "grpojobs", _grpo_job())
+        created = _now() - min(asked.values())
+        await marks.until(Phase.RUNNING, bench.jobs)
+        after, busy = await Counts.now(bench, process), psutil.getloadavg()[0]
+        ready = await clusters.until("ready", bench.jobs) - min(asked.values())
         await settled(bench.api)
-        rested, _, rest_cpu = await _counts(bench, process)
+        rest = await Counts.now(bench, process)
         await asyncio.sleep(rest_seconds)
-        rested_after, _, rest_cpu_after = await _counts(bench, process)
-        found = await bench.custom.list_namespaced_custom_object(
-            "ray.io", "v1", GRPO, "rayclusters"
-        )
-        operated = Operated(
-            run,
-            running - began,
-            own_after - own,
-            sum(len(marks.times.get(phase, ())) for phase in Phase),
-            _latencies(marks, pods),
-            cpu_after - cpu,
-            rest_cpu_after - rest_cpu,
-            rested_after - rested,
-            process.peak_bytes,
-        )
-    return operated, found["items"][0]["spec"]
+        rested = await Counts.now(bench, process)
+    return Operated(
+        run=Run(
+            created, ready, _since(asked, marks.times["ready"]), after.writes - before.writes, busy
+        ),
+        running=_since(asked, marks.times[Phase.RUNNING]),
+        calls=after.calls - before.calls,
+        phases=sum(len(marks.times.get(phase, ())) for phase in Phase),
+        latencies=_latencies(marks, pods),
+        cpu=after.cpu - before.cpu,
+        rest_seconds=rest_seconds,
+        rest_cpu=rested.cpu - rest.cpu,
+        rest_calls=rested.calls - rest.calls,
+        rest_writes=rested.writes - rest.writes,
+        peak_bytes=process.peak_bytes,
+    )
 
 
-async def ray_jobs(bench: Bench, cluster: Object) -> Run:
+async def ray_jobs(bench: Bench, namespace: str, cluster: Object) -> Run:
     """Measure RayJobs with the same RayClusters."""
-    await bench.prepare(RAY)
+    await bench.prepare(namespace)
     marks = Marks(_name, {"ready": lambda job: _status(job, "jobDeploymentStatus") == "Waiting"})
     clusters = Marks(_name, {"ready": _ray_ready})
-    watched = {f"/apis/ray.io/v1/namespaces/{RAY}/{RAY}": marks, CLUSTERS.format(RAY): clusters}
+    root = f"/apis/ray.io/v1/namespaces/{namespace}"
     spec = {
         "submissionMode": "InteractiveMode",
         "backoffLimit": 0,
@@ -144,18 +118,18 @@ async def ray_jobs(bench: Bench, cluster: Object) -> Run:
         "rayClusterSpec": cluster,
     }
     body = {"apiVersion": "ray.io/v1", "kind": "RayJob", "spec": spec}
-    async with watching(bench.api, watched):
+    async with watching(bench.api, {f"{root}/rayjobs": marks, f"{root}/rayclusters": clusters}):
         before = await api_server_writes(bench.api)
-        began = await bench.create("ray.io", "v1", RAY, body)
-        created = _now() - began
-        ready = await marks.until("ready", bench.jobs)
+        asked = await bench.create(*RAY, namespace, "rayjobs", body)
+        created = _now() - min(asked.values())
+        await marks.until("ready", bench.jobs)
         after, busy = await api_server_writes(bench.api), psutil.getloadavg()[0]
-        clusters_ready = await clusters.until("ready", bench.jobs)
-    return Run(created, clusters_ready - began, ready - began, after - before, busy)
+        ready = await clusters.until("ready", bench.jobs) - min(asked.values())
+    return Run(created, ready, _since(asked, marks.times["ready"]), after - before, busy)
 
 
-async def measure(jobs: int, rest_seconds: float, state: Path) -> tuple[Operated, Run]:
-    """Both kinds on one new control plane, each within a deadline."""
+async def measure(jobs: int, rest_seconds: float, state: Path) -> Measured:
+    """All three on one new control plane, each within a deadline."""
     nodes = ("--nodes", str(2 + 2 * jobs // JOBS_PER_NODE))
     deadline = 180 + 4.0 * jobs
     with running_cluster(state / str(jobs), *nodes) as cluster:
@@ -164,10 +138,15 @@ async def measure(jobs: int, rest_seconds: float, state: Path) -> tuple[Operated
             await _install(api)
             bench = Bench(api, cluster.kubeconfig, jobs, state)
             async with asyncio.timeout(deadline + rest_seconds):
-                operated, spec = await grpo_jobs(bench, ray, rest_seconds)
+                first = await grpo_jobs(bench, ray, "first", rest_seconds)
+            spec = await _cluster_of(bench, "first")
             async with asyncio.timeout(deadline):
-                await _clear(bench)
-                return operated, await ray_jobs(bench, spec)
+                await bench.clear(*GRPO, "first", "grpojobs")
+                theirs = await ray_jobs(bench, "rayjobs", spec)
+            async with asyncio.timeout(deadline + rest_seconds):
+                await bench.clear(*RAY, "rayjobs", "rayjobs")
+                second = await grpo_jobs(bench, ray, "second", rest_seconds)
+    return Measured(jobs, first, theirs, second)
 
 
 async def _install(api: client.ApiClient) -> None:
@@ -182,17 +161,11 @@ async def _install(api: client.ApiClient) -> None:
     )
 
 
-async def _clear(bench: Bench) -> None:
-    """Delete the GRPOJobs and wait until their pods are gone too."""
-    await bench.custom.delete_collection_namespaced_custom_object(API_GROUP, "v1alpha1", GRPO, GRPO)
-    core = client.CoreV1Api(bench.api)
-    await until(lambda pods: not pods, core.list_namespaced_pod, GRPO, timeout=60 + bench.jobs)
-
-
-async def _counts(
-    bench: Bench, process: OperatorProcess
-) -> tuple[Counter[str], Counter[str], float]:
-    return await api_server_writes(bench.api), await process.writes(), process.cpu_seconds()
+async def _cluster_of(bench: Bench, namespace: str) -> Object:
+    """The spec of a RayCluster as the operator makes it."""
+    found = await bench.custom.list_namespaced_custom_object(*RAY, namespace, "rayclusters")
+    spec: Object = found["items"][0]["spec"]
+    return spec
 
 
 def _grpo_job() -> Object:
@@ -229,6 +202,10 @@ def _in_phase(phase: Phase) -> Callable[[Object], bool]:
     return lambda job: bool(_status(job, "phase") == phase)
 
 
+def _since(asked: Mapping[str, float], reached: Mapping[str, float]) -> tuple[float, ...]:
+    return tuple(reached[name] - time for name, time in asked.items())
+
+
 def _latencies(marks: Marks, pods: Marks) -> tuple[float, ...]:
     last: dict[str, float] = {}
     for key, time in pods.times["ready"].items():
@@ -241,44 +218,6 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _per_job(count: Counter[str], jobs: int, resource: str = "") -> str:
-    total = sum(n for name, n in count.items() if name.startswith(resource))
-    return f"{total / jobs:.2f}"
-
-
-def _rows(jobs: int, operated: Operated, ray: Run) -> list[tuple[str, str, str, str]]:
-    run = operated.run
-    percent = quantiles(operated.latencies, n=100, method="inclusive")
-    p50, p95, p99 = (percent[i - 1] for i in (50, 95, 99))
-    rest = ", ".join(f"{name} {n}" for name, n in operated.rest_writes.items())
-    status = operated.run.writes[f"{GRPO}/status"]
-
-    def both(what: str, ours: float, theirs: float) -> tuple[str, str, str, str]:
-        return what, f"{ours:.1f}", f"{theirs:.1f}", f"{ours / theirs:.2f}"
-
-    return [
-        both("all created, s", run.created, ray.created),
-        both("all RayClusters ready, s", run.clusters_ready, ray.clusters_ready),
-        both("all jobs know it, s", run.job_ready, ray.job_ready),
-        ("load average then", f"{run.load:.1f}", f"{ray.load:.1f}", "-"),
-        ("all Running, s", f"{operated.running:.1f}", "-", "-"),
-        ("writes a job, by all", _per_job(run.writes, jobs), _per_job(ray.writes, jobs), "-"),
-        (
-            "  of the job object",
-            _per_job(run.writes, jobs, GRPO),
-            _per_job(ray.writes, jobs, RAY),
-            "-",
-        ),
-        ("  by the operator", _per_job(operated.own_writes, jobs), "-", "-"),
-        ("status writes a change of phase", f"{status / operated.transitions:.2f}", "-", "-"),
-        ("pod ready to status p50/95/99, s", f"{p50:.2f}/{p95:.2f}/{p99:.2f}", "-", "-"),
-        ("operator CPU to Running, s", f"{operated.cpu_seconds:.1f}", "-", "-"),
-        ("operator CPU at rest, s", f"{operated.rest_cpu_seconds:.1f}", "-", "-"),
-        ("operator peak RSS, MiB", f"{operated.peak_bytes / MIB:.0f}", "-", "-"),
-        ("writes at rest", rest or "0", "-", "-"),
-    ]
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -288,17 +227,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--logs", type=Path, help="keep the operator's logs here")
     options = parser.parse_args(arguments)
     print(machine("kopf", "kubernetes"), flush=True)
-    rows: list[tuple[str, ...]] = []
+    found: list[tuple[str, ...]] = []
     with tempfile.TemporaryDirectory() as temporary:
         for jobs in map(int, options.jobs.split(",")):
             state = options.logs or Path(temporary)
-            operated, ray = asyncio.run(measure(jobs, options.rest_seconds, state))
-            rows += [(str(jobs), *row) for row in _rows(jobs, operated, ray)]
-            print(f"{jobs} jobs: {load()}", file=sys.stderr, flush=True)
-            for what, count in (("GRPOJob", operated.run.writes), ("RayJob", ray.writes)):
-                print(what, dict(count), file=sys.stderr)
-            print("own", dict(operated.own_writes), file=sys.stderr, flush=True)
-    print(table(("jobs", "", "GRPOJob", "RayJob", "ratio"), rows))
+            measured = asyncio.run(measure(jobs, options.rest_seconds, state))
+            found += rows(measured)
+            report(measured)
+    print(table(HEAD, found))
 
 
 if __name__ == "__main__":

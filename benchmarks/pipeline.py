@@ -12,7 +12,7 @@ import copy
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
@@ -20,8 +20,12 @@ from typing import Any
 
 import yaml
 
+from grpo_trainer.environment import vllm_python
+
+from . import long_tail, trl
 from .runs import CONSUMER, DRIVER, PRODUCER, Finished, run
 from .table import Spread, load, machine, table
+from .trl import OtherTrainer
 
 QUICKSTART = Path(__file__).parents[1] / "examples" / "quickstart.yaml"
 MIB = 1 << 20
@@ -36,7 +40,13 @@ def _stale(versions: int) -> Overrides:
     return {"buffer": {"maxStaleness": versions}}
 
 
-SYNCHRONOUS = "synchronous"
+def _vllm(**producers: Any) -> Overrides:
+    return {"producers": {"backend": "vllm", **producers}}
+
+
+SYNCHRONOUS, TAIL_SYNCHRONOUS = "synchronous", "tail"
+IN_FLIGHT = {"weightUpdate": "inFlight"}
+TRL = "trl"
 CONFIGURATIONS: Mapping[str, Overrides] = {
     SYNCHRONOUS: _stale(0),
     "staleness-1": _stale(1),
@@ -50,8 +60,20 @@ CONFIGURATIONS: Mapping[str, Overrides] = {
         # Per data-parallel group: a step has as many prompts as everywhere else.
         "batch": {"trainBatchSize": 16, "trainMinibatchSize": 16},
     },
+    "collective": {
+        **_stale(2),
+        "producers": {"replicas": 2, "weightTransport": "collective"},
+    },
+    "vllm-synchronous": {**_stale(0), **_vllm()},
+    "vllm": {**_stale(2), **_vllm()},
+    "vllm-in-flight": {**_stale(2), **_vllm(**IN_FLIGHT)},
+    TRL: {},
+    TAIL_SYNCHRONOUS: _stale(0),
+    "tail-staleness-4": _stale(4),
+    "tail-vllm": {**_stale(4), **_vllm()},
+    "tail-vllm-in-flight": {**_stale(4), **_vllm(**IN_FLIGHT)},
 }
-"""Changes to the quickstart, the synchronous reference first."""
+"""Changes to the quickstart, or to the long-tailed task; the synchronous references first."""
 
 
 def producer_idle(run: Finished) -> float:
@@ -70,6 +92,8 @@ def milliseconds(run: Finished, metric: str) -> float:
     return 1000 * median(run.series(metric))
 
 
+AnyRun = Finished | OtherTrainer
+REWARD = "reward\nat end"
 Column = tuple[str, str, Callable[[Finished], float]]
 """Heading, format, value."""
 RATE: Column = ("samples\n/s", ".0f", lambda r: r.summary["samples_per_second"])
@@ -84,40 +108,51 @@ COLUMNS: Sequence[Column] = (
     ("driver\nMiB", ".0f", lambda r: r.peak_bytes[DRIVER] / MIB),
     ("producer\nMiB", ".0f", lambda r: r.peak_bytes[PRODUCER] / MIB),
     ("consumer\nMiB", ".0f", lambda r: r.peak_bytes[CONSUMER] / MIB),
-    ("reward\nat end", ".1f", lambda r: fmean(r.series("grpo_reward_mean")[-LAST_STEPS:])),
+    (REWARD, ".1f", lambda r: fmean(r.series("grpo_reward_mean")[-LAST_STEPS:])),
     ("start\ns", ".0f", lambda r: r.summary["wall_seconds"] - r.summary["train_seconds"]),
     ("foreign\nCPU", ".0%", lambda r: r.foreign_cpu),
 )
 
 
-def manifest(overrides: Overrides, steps: int) -> dict[str, Any]:
+def manifest(overrides: Iterable[Overrides], steps: int) -> dict[str, Any]:
     """The quickstart without evaluations and with one checkpoint, changed by the overrides."""
     document: dict[str, Any] = yaml.safe_load(QUICKSTART.read_text())
     spec = document["spec"]
     spec |= {"maxSteps": steps, "evaluation": {"interval": 0}, "checkpoint": {"interval": 0}}
-    for section, fields in overrides.items():
-        spec[section] = copy.deepcopy(spec.get(section, {})) | dict(fields)
+    for changes in overrides:
+        for section, fields in changes.items():
+            spec[section] = copy.deepcopy(spec.get(section, {})) | dict(fields)
     return document
 
 
-def render(runs: Mapping[str, Sequence[Finished]]) -> str:
+def render(runs: Mapping[str, Sequence[AnyRun]]) -> str:
     """A row per configuration: medians, and below them the lowest and highest value."""
     rows = []
     for name, of_name in runs.items():
-        others = (_cell([value(r) for r in of_name], form) for _, form, value in COLUMNS)
+        others = (_values(of_name, heading, form, value) for heading, form, value in COLUMNS)
         rows.append([name, _cell(_rates(of_name), RATE[1]), _ratio(runs, name), *others])
     return table(["", RATE[0], "ratio", *(heading for heading, _, _ in COLUMNS)], rows)
 
 
-def _rates(runs: Sequence[Finished]) -> list[float]:
-    return [RATE[2](run) for run in runs]
+def _values(
+    runs: Sequence[AnyRun], heading: str, form: str, value: Callable[[Finished], float]
+) -> str:
+    ours = [value(r) for r in runs if isinstance(r, Finished)]
+    if heading == REWARD:
+        ours += [r.reward for r in runs if isinstance(r, OtherTrainer)]
+    return _cell(ours, form) if ours else "-"
 
 
-def _ratio(runs: Mapping[str, Sequence[Finished]], name: str) -> str:
-    """Throughput over that of the synchronous run of the same repeat."""
-    if SYNCHRONOUS not in runs:
+def _rates(runs: Sequence[AnyRun]) -> list[float]:
+    return [RATE[2](r) if isinstance(r, Finished) else r.samples_per_second for r in runs]
+
+
+def _ratio(runs: Mapping[str, Sequence[AnyRun]], name: str) -> str:
+    """Throughput over that of the task's synchronous run of the same repeat."""
+    reference = TAIL_SYNCHRONOUS if _long_tailed(name) else SYNCHRONOUS
+    if reference not in runs:
         return "-"
-    pairs = zip(_rates(runs[name]), _rates(runs[SYNCHRONOUS]), strict=True)
+    pairs = zip(_rates(runs[name]), _rates(runs[reference]), strict=True)
     return _cell([ours / reference for ours, reference in pairs], ".2f")
 
 
@@ -125,18 +160,38 @@ def _cell(values: Sequence[float], form: str) -> str:
     return format(Spread.of(values), form).replace(" (", "\n").removesuffix(")")
 
 
-def measure(arguments: argparse.Namespace, directory: Path) -> dict[str, list[Finished]]:
+def measure(arguments: argparse.Namespace, directory: Path) -> dict[str, list[AnyRun]]:
     """All repeats of all configurations, interleaved."""
-    names = arguments.only or list(CONFIGURATIONS)
-    runs: dict[str, list[Finished]] = {name: [] for name in names}
+    names = arguments.only or [name for name in CONFIGURATIONS if _can_run(name)]
+    tail = long_tail.overrides(long_tail.save_model(directory / "long-tailed-model"))
+    runs: dict[str, list[AnyRun]] = {name: [] for name in names}
     for repeat in range(1, arguments.repeats + 1):
         for name in names:
-            job = manifest(CONFIGURATIONS[name], arguments.steps)
-            finished = run(job, directory / f"{name}-{repeat}", seconds=arguments.deadline)
-            runs[name].append(finished)
-            rate = f"{RATE[2](finished):.0f} samples/s"
+            task = [tail] if _long_tailed(name) else []
+            job = manifest([*task, CONFIGURATIONS[name]], arguments.steps)
+            runs[name].append(_run(name, job, directory / f"{name}-{repeat}", arguments.deadline))
+            rate = f"{_rates(runs[name])[-1]:.0f} samples/s"
             print(f"repeat {repeat} {name}: {rate}, {load()}", file=sys.stderr, flush=True)
     return runs
+
+
+def _run(name: str, job: dict[str, Any], directory: Path, seconds: float) -> AnyRun:
+    if name == TRL:
+        return trl.run(job, LAST_STEPS, seconds=seconds)
+    return run(job, directory, seconds=seconds)
+
+
+def _long_tailed(name: str) -> bool:
+    return name.startswith(TAIL_SYNCHRONOUS)
+
+
+def _can_run(name: str) -> bool:
+    """Whether the environment that it needs is here; says so if not."""
+    needed = trl.PYTHON if name == TRL else vllm_python() if "vllm" in name else None
+    if needed is None or needed.exists():
+        return True
+    print(f"left out: {name}, there is no {needed}", file=sys.stderr)
+    return False
 
 
 def parser() -> argparse.ArgumentParser:

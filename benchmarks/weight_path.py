@@ -19,6 +19,7 @@ from grpo_trainer.options import RunOptions
 from grpo_trainer.rollout.engine import EngineOptions
 from grpo_trainer.rollout.producer import Producer
 from grpo_trainer.spec import Backend, Dtype, GRPOJob, GRPOJobSpec, resolve_algorithm
+from grpo_trainer.transport.plan import Seat
 
 DEADLINE_SECONDS = 300.0
 """Of every call."""
@@ -49,6 +50,10 @@ class Trip:
     deliver: float
     """From the object store into the producer's model, the call included."""
     apply: float
+    """The part of it during which generation stands still."""
+    broadcast: float
+    """From the host buffer into the producer's model by the collective transport."""
+    receive: float
     """The part of it during which generation stands still."""
 
 
@@ -113,8 +118,11 @@ async def _trips(spec: GRPOJobSpec, model: Path, versions: int) -> Measured:
     producer = create(engine, Backend.TRANSFORMERS, "producer-0")
     try:
         await consumers.start(lambda _: _policy(spec, model), None)
+        await consumers.snapshot(0)
+        await _join(consumers, producer)
+        await consumers.let_go()
         trips = []
-        for version in range(WARM_UP + versions):
+        for version in range(1, 1 + WARM_UP + versions):
             trip, size = await _trip(consumers, producer, version)
             trips.append(trip)
         return Measured(size, tuple(trips[WARM_UP:]))
@@ -145,14 +153,33 @@ def _policy(spec: GRPOJobSpec, model: Path) -> PolicyOptions:
 
 async def _trip(consumers: ConsumerGroup, producer: Any, version: int) -> tuple[Trip, int]:
     snapshot, _ = await _timed(consumers.snapshot(version))
-    publish, references = await _timed(consumers.publish())
+    broadcast, receive = await _timed(_broadcast(consumers, producer, version))
+    publish, references = await _timed(consumers.publish(version))
+    assert references is not None
     deliver, apply = await _timed(producer.load_weights.remote(references))
     source = (await references[0]).data.copy()
     target = np.zeros_like(source)
     began = time.perf_counter()
     np.copyto(target, source)
     memcpy = time.perf_counter() - began
-    return Trip(memcpy, snapshot, publish, deliver, apply), source.nbytes
+    return Trip(memcpy, snapshot, publish, deliver, apply, broadcast, receive), source.nbytes
+
+
+async def _join(consumers: ConsumerGroup, producer: Any) -> None:
+    """Make them a group for broadcasts."""
+    await producer.ready.remote()
+    stages = await consumers.open_group(2, "gloo")
+    seats = [Seat(stage, 1, 2, "gloo") for stage in stages]
+    fault, _ = await asyncio.gather(consumers.join_group(), producer.join_group.remote(seats))
+    assert not fault, fault
+
+
+async def _broadcast(consumers: ConsumerGroup, producer: Any, version: int) -> float:
+    """Returns the seconds that generation stood still."""
+    receiving = producer.receive_weights.remote(version)
+    fault, seconds = await asyncio.gather(consumers.send(version), receiving)
+    assert not fault, fault
+    return float(seconds)
 
 
 async def _timed(call: Awaitable[T]) -> tuple[float, T]:

@@ -36,7 +36,14 @@ class Subject:
 @pytest.fixture(scope="package")
 def cluster():
     with tempfile.TemporaryDirectory(prefix="ray") as temp:
-        ray.init(num_cpus=2, include_dashboard=False, _temp_dir=temp, log_to_driver=False)
+        ray.init(
+            num_cpus=2,
+            resources={"grpo_producer": 1, "grpo_consumer": 1},
+            runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}},
+            include_dashboard=False,
+            _temp_dir=temp,
+            log_to_driver=False,
+        )
         yield
         ray.shutdown()
 

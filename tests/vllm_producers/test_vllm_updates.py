@@ -7,48 +7,11 @@ import numpy as np
 import psutil
 import pytest
 import ray
-import torch
 
 from grpo_trainer.rollout.engine import EngineClosedError
+from support.endless import LONG, endless_model, long_request, until_busy
 from support.producers import SECONDS, ask, collect, load, stream, trained_logprobs
-from unit.rollout.tiny_models import (
-    EOS,
-    bundle,
-    request,
-    tiny_model,
-    token_ids,
-)
-
-LONG = 1000
-SAMPLES = 3
-[EXTRA_EOS] = token_ids("!")
-
-
-def endless_model(seed=0, tied=False):
-    """A random model that never ends a reply, whatever it has read.
-
-    One coordinate of the residual stream stays what the embedding made it, and rules the ends out.
-    """
-    model = tiny_model(tied, seed)
-    with torch.no_grad():
-        for layer in model.model.layers:
-            layer.self_attn.o_proj.weight[0] = 0
-            layer.mlp.down_proj.weight[0] = 0
-        model.model.embed_tokens.weight[:, 0] = 1
-        model.get_output_embeddings().weight[[EOS, EXTRA_EOS], 0] = -20
-    return model
-
-
-def long_request(request_id="long"):
-    return request(samples=SAMPLES, max_new_tokens=LONG, request_id=request_id)
-
-
-async def until_busy(producer):
-    """Wait until tokens are under way."""
-    async with asyncio.timeout(SECONDS):
-        before = (await producer.stats.remote()).busy_seconds
-        while (await producer.stats.remote()).busy_seconds < before + 0.3:
-            await asyncio.sleep(0.02)
+from unit.rollout.tiny_models import bundle, request
 
 
 async def load_in_the_middle(subject, old, new):

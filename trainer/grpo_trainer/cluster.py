@@ -16,6 +16,8 @@ from grpo_trainer.options import RunOptions
 from grpo_trainer.spec import ExitCode, GRPOJob, parse_manifest
 
 DEFAULT_SPEC = "/etc/grpo/spec.json"
+LINGER_SECONDS = 10.0
+"""Twice the time between two polls of the operator, which then knows the last step too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ def main() -> int:
             host="0.0.0.0",
             ray_address="auto",
             token=environment.token,
+            linger_seconds=LINGER_SECONDS,
             attempt=environment.attempt,
         )
         from grpo_trainer.driver import run

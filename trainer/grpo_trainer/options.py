@@ -24,4 +24,6 @@ class RunOptions:
     ray_temp_dir: Path | None = None
     master_port: int | None = None
     """Rendezvous port of the consumers; a free one when absent."""
+    linger_seconds: float = 0.0
+    """How long the end of the run can be read at `/progress`, unless somebody has read it."""
     attempt: int = 0

@@ -65,10 +65,20 @@ class StepReport:
     publish_seconds: float | None
     apply_seconds: float | None
     groups: GroupCounts
+    prompts: int = 0
+    """Of the whole run, each counted once an episode; 0 where it is not known."""
     scoring_errors: dict[str, int] = field(default_factory=dict)
     """Since the start, by reason."""
     note: str = ""
     """Why a step was empty or small."""
+
+    @property
+    def share_done(self) -> float:
+        """Of the run: its steps or its prompts, whichever ends it sooner."""
+        finished = self.groups.trained + self.groups.filtered + self.groups.dropped
+        by_prompts = finished / self.prompts if self.prompts else 0.0
+        by_steps = self.step / self.total_steps if self.total_steps else 0.0
+        return min(1.0, max(by_steps, by_prompts))
 
     @property
     def staleness_mean(self) -> float:
@@ -135,6 +145,8 @@ class WorkerReport:
     producers_desired: int
     consumers_ready: int
     consumers_desired: int
+    producers_wanted: int | None = None
+    """Producers that the run asks for; None where their number is fixed."""
 
 
 @dataclass(frozen=True, slots=True)

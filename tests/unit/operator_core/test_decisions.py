@@ -26,6 +26,7 @@ from grpo_trainer.spec import (
 from support.observations import (
     NOTHING,
     NOW,
+    at,
     cluster,
     job,
     observed,
@@ -103,6 +104,26 @@ def test_pods_that_kuberay_could_not_create_come_before_any_other_cause():
 def test_missing_pods_are_counted_by_role():
     seen = observed(job(starting()), pods=(pod(Role.HEAD),))
     assert decide(seen, NOW).message == "consumers: 0 of 1 ready; producers: 0 of 1 ready"
+
+
+def unbound(**fields):
+    text = "pod head-0: 0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+    return pod(Role.HEAD, ready=False, problem=Problem("Unschedulable", text), **fields)
+
+
+def test_a_volume_that_is_being_made_is_no_fault_for_a_minute():
+    young = observed(job(starting()), pods=(unbound(created=at(-20)),), ray_jobs=None)
+    decision = decide(young, NOW)
+    assert state_of(decision, "ClusterReady") == ("False", "PodsPending")
+    assert decision.requeue_after == 40
+    old = observed(job(starting()), pods=(unbound(created=at(-60)),), ray_jobs=None)
+    assert state_of(decide(old, NOW), "ClusterReady") == ("False", "Unschedulable")
+
+
+def test_a_volume_that_is_being_made_hides_no_other_fault():
+    broken = pod(Role.CONSUMER, ready=False, problem=Problem("ImagePullBackOff", "no image"))
+    seen = observed(job(starting()), pods=(unbound(created=at(-20)), broken), ray_jobs=None)
+    assert state_of(decide(seen, NOW), "ClusterReady") == ("False", "ImagePullBackOff")
 
 
 def test_training_starts_with_the_least_number_of_producers():

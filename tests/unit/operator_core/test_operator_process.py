@@ -35,6 +35,19 @@ def test_bad_settings_are_named_before_anything_else():
     )
 
 
+def test_an_api_server_that_is_not_there_at_the_start_is_named_in_a_line(tmp_path):
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    config = {"clusters": [cluster], "contexts": [context], "current-context": "c"}
+    config["users"] = [{"name": "u", "user": {"token": "x"}}]
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(config))
+    answer = run("-m", "grpo_operator", KUBECONFIG=str(path), GRPO_LOG_FORMAT="plain")
+    assert answer.returncode == 1
+    assert "127.0.0.1:1" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
 def record(message: str) -> logging.LogRecord:
     return logging.LogRecord("grpo_operator.x", logging.INFO, "f", 1, message, (), None)
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from grpo_operator.access import NetworkAccess
 from grpo_operator.settings import Settings
 
 
@@ -9,6 +10,7 @@ def test_an_empty_environment_is_legal():
     settings = Settings.from_environment({})
     assert settings.namespaces == ()
     assert settings.leader_election
+    assert settings.network_access is None
     assert settings.head_url("lab", "x-head-svc", 8265) == "http://x-head-svc.lab.svc:8265"
 
 
@@ -18,6 +20,8 @@ def test_values_are_read():
             "GRPO_NAMESPACES": "a, b",
             "GRPO_TRAINER_IMAGE": "t:1",
             "GRPO_LEADER_ELECTION": "false",
+            "GRPO_STATUS_SECONDS": "60",
+            "GRPO_NETWORK_POLICY": '{"operator": [{"podSelector": {}}], "monitoring": []}',
             "GRPO_HEAD_URL_TEMPLATE": "http://127.0.0.1:1/{namespace}/{service}/{port}",
             "POD_NAME": "operator-0",
         }
@@ -27,6 +31,8 @@ def test_values_are_read():
     assert not settings.leader_election
     assert settings.head_url("n", "s", 5) == "http://127.0.0.1:1/n/s/5"
     assert settings.identity == "operator-0"
+    assert settings.status_seconds == 60
+    assert settings.network_access == NetworkAccess(({"podSelector": {}},), ())
 
 
 @pytest.mark.parametrize(
@@ -35,6 +41,8 @@ def test_values_are_read():
         ("GRPO_LEADER_ELECTION", "yes", "true, false"),
         ("GRPO_LISTEN_PORT", "http", "a whole number"),
         ("GRPO_CONCURRENCY", "0", "at least 1"),
+        ("GRPO_STATUS_SECONDS", "-1", "at least 0"),
+        ("GRPO_NETWORK_POLICY", '{"operator": []}', "NetworkPolicyPeers"),
         ("GRPO_LOG_FORMAT", "xml", "json, plain"),
         ("GRPO_HEAD_URL_TEMPLATE", "http://{host}", "{service}"),
     ],

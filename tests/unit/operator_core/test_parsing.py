@@ -217,3 +217,14 @@ def test_the_attempts_of_a_job_are_found_among_all_ray_jobs():
         RayJob(1, RayJobState.FAILED, 64, "bad"),
         RayJob(2, RayJobState.RUNNING),
     )
+
+
+def test_the_spec_of_a_generation_is_read_once():
+    known = parse_job(JOB)
+    later = changed(JOB, "metadata.resourceVersion", "8")
+    assert parse_job(later, known).spec is known.spec
+    assert parse_job(later, known).resource_version == "8"
+    newer = changed(changed(JOB, "metadata.generation", 3), "spec.seed", 4)
+    assert parse_job(newer, known).spec.seed == 4
+    namesake = changed(changed(JOB, "metadata.uid", "ffffffff-0"), "spec.seed", 5)
+    assert parse_job(namesake, known).spec.seed == 5

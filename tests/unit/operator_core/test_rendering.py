@@ -1,7 +1,7 @@
 """What the operator creates, as plain data.
 
 Aspects: the whole of a plain and of a rich job, against committed snapshots; names within limits;
-nothing of the user's reaches a shell; ownership; Kueue; pools; scaling patches.
+nothing of the user's reaches a shell; ownership; labels; Kueue; pools; scaling patches.
 
 `UPDATE_SNAPSHOTS=1 pytest` rewrites the snapshots.
 """
@@ -16,7 +16,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_operator.naming import attempt_of, child_name, submission_id
+from grpo_operator.naming import attempt_of, child_name, job_labels, submission_id
+from grpo_operator.parsing import parse_job
 from grpo_operator.render import claim, config_map, ray_cluster, scale_patch, secret
 from grpo_operator.settings import Images, Settings
 from grpo_trainer.spec import MAX_NAME_LENGTH, parse_manifest
@@ -159,6 +160,36 @@ def test_the_queue_stands_on_the_cluster_alone():
     cluster = ray_cluster(job(queueName="gpus"), SETTINGS)
     assert cluster["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
     assert all("kueue" not in json.dumps(t["metadata"]) for t in templates(cluster))
+
+
+def test_labels_of_the_job_itself_are_not_passed_on():
+    raw = {
+        "apiVersion": "grpo-operator.io/v1alpha1",
+        "kind": "GRPOJob",
+        "metadata": {
+            "namespace": "lab",
+            "name": "math",
+            "uid": UID,
+            "resourceVersion": "1",
+            "generation": 1,
+            "creationTimestamp": "2026-01-02T03:04:05Z",
+            "labels": {"kueue.x-k8s.io/queue-name": "gpus", "team": "red"},
+        },
+        "spec": {"storage": {"size": "1Gi"}},
+    }
+    for item in everything(parse_job(raw)):
+        assert "kueue" not in json.dumps(item)
+        assert "team" not in item["metadata"]["labels"]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{"labels": {"grpo-operator.io/job-uid": "x", "team": "red"}}, {"labels": None}, None],
+)
+def test_a_pod_template_cannot_take_the_labels_by_which_pods_are_found(metadata):
+    subject = job(producers={"podTemplate": {"metadata": metadata}})
+    producers = templates(ray_cluster(subject, SETTINGS))[1]
+    assert job_labels("math", UID).items() <= producers["metadata"]["labels"].items()
 
 
 def test_accelerators_are_counted_by_process_and_by_tensor_parallel_rank():

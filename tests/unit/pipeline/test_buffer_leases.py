@@ -173,6 +173,31 @@ async def test_all_prompts_of_a_dead_producer_go_back_and_no_others():
     assert serials(await buffer.lease("alive", 10)) == [0, 1]
 
 
+async def test_a_prompt_that_is_given_back_is_offered_again_however_often():
+    buffer = make_buffer(max_lease_attempts=2)
+    buffer.loaded("p", 0)
+    for _ in range(5):
+        first, *rest = await buffer.lease("p", 3)
+        buffer.give_back([first, *rest])
+        assert (buffer.running, buffer.counts.dropped) == (0, 0)
+
+    leases = await buffer.lease("p", 3)
+
+    assert serials(leases) == [0, 1, 2]
+    assert buffer.counts.requeued == 5 * 3
+
+
+async def test_giving_back_what_was_completed_changes_nothing():
+    buffer = make_buffer()
+    buffer.loaded("p", 0)
+    done, other = await buffer.lease("p", 2)
+    buffer.complete(done, Group(0), keep=True)
+
+    buffer.give_back([done, other])
+
+    assert (buffer.depth, buffer.running, buffer.counts.requeued) == (1, 0, 1)
+
+
 async def test_a_released_producer_gets_nothing_before_it_has_loaded_weights_again():
     buffer = make_buffer()
     buffer.loaded("p", 0)

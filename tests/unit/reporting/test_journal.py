@@ -112,6 +112,40 @@ def test_an_evaluation_is_a_file_with_a_line_per_sample(journal, layout, evaluat
     assert rows[0]["accuracy"] == 1.0
 
 
+def test_an_evaluation_after_the_last_step_stands_in_the_last_line(
+    journal, layout, step_report, evaluation_report, summary
+):
+    write_steps(journal, step_report, 1, 2)
+    before = lines(layout.metrics)
+    journal.evaluation(evaluation_report(step=2, dataset="held", accuracy=0.75))
+    journal.finish(summary)
+    first, last = lines(layout.metrics)
+    assert first == before[0]
+    assert last == {**before[1], "grpo_eval_accuracy{dataset=held}": 0.75}
+
+
+def test_the_last_evaluation_of_a_resumed_run_stands_in_the_line_of_the_run_before(
+    layout, step_report, evaluation_report, summary
+):
+    write_steps(Journal(layout, GRPOJob()), step_report, 1, 2, 3)
+    resumed = Journal(layout, GRPOJob())
+    resumed.rewind(2)
+    resumed.evaluation(evaluation_report(step=2, dataset="held", accuracy=0.75))
+    resumed.finish(summary)
+    found = [line.get("grpo_eval_accuracy{dataset=held}") for line in lines(layout.metrics)]
+    assert found == [None, 0.75]
+
+
+def test_the_end_of_a_run_without_late_evaluations_leaves_its_lines(
+    journal, layout, step_report, evaluation_report, summary
+):
+    journal.evaluation(evaluation_report(step=0))
+    write_steps(journal, step_report, 1, 2)
+    before = layout.metrics.read_bytes()
+    journal.finish(summary)
+    assert layout.metrics.read_bytes() == before
+
+
 def test_a_data_set_cannot_be_named_out_of_the_evaluation_folder(
     journal, layout, evaluation_report
 ):

@@ -2,12 +2,13 @@
 
 import json
 import math
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from grpo_trainer.reporting.progress import ProgressTracker
-from grpo_trainer.reports import CheckpointReport, Outcome, WorkerReport
+from grpo_trainer.reports import CheckpointReport, GroupCounts, Outcome, WorkerReport
 from grpo_trainer.spec import Progress, RunState
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -36,6 +37,19 @@ def test_time_left_is_the_steps_left_at_the_recent_pace(tracker, step_report):
     progress = tracker.current.progress
     assert (progress.step, progress.total_steps, progress.percent) == (2, 10, 20.0)
     assert progress.eta_seconds == 8 * 4.0
+
+
+def test_filtered_prompts_bring_a_run_nearer_to_its_end(tracker, step_report):
+    groups = GroupCounts(trained=8, filtered=40, dropped=2)
+    tracker.begin(0, 10)
+    tracker.step(step_report(step=1, seconds=3.0, groups=groups, prompts=100), {})
+    progress = tracker.current.progress
+    assert (progress.percent, progress.eta_seconds) == (50.0, 3.0)
+
+
+def test_a_run_that_its_steps_end_is_not_measured_by_its_prompts(tracker, step_report):
+    tracker.step(step_report(step=9, groups=GroupCounts(trained=72), prompts=1000), {})
+    assert tracker.current.progress.percent == 90.0
 
 
 def test_rates_count_samples_and_tokens_per_second_of_wall_time(tracker, step_report):
@@ -115,3 +129,22 @@ def test_the_end_of_a_run_is_its_state(tracker, summary, outcome):
     tracker.finish(type(summary)(**{**fields, "outcome": outcome, "message": "why"}))
     assert tracker.current.state == RunState(outcome.value)
     assert tracker.current.message == "why"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "percent"),
+    [(Outcome.SUCCEEDED, 100.0), (Outcome.STOPPED, 70.0), (Outcome.FAILED, 70.0)],
+)
+def test_a_run_that_succeeded_is_complete_however_many_steps_it_took(
+    tracker, step_report, summary, outcome, percent
+):
+    tracker.step(step_report(step=7), {})
+    tracker.finish(replace(summary, outcome=outcome))
+    assert tracker.current.progress.percent == percent
+
+
+def test_the_producers_wanted_are_told_where_their_number_may_change(tracker):
+    tracker.workers(WorkerReport(1, 2, 3, 4))
+    assert tracker.current.producers_wanted is None
+    tracker.workers(WorkerReport(1, 2, 3, 4, producers_wanted=5))
+    assert tracker.current.producers_wanted == 5

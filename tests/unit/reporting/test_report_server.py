@@ -1,6 +1,7 @@
 """The driver's HTTP server, asked by a real client: metrics, progress, health, the request to stop
 with its token, the port it takes and the files that tell where it is."""
 
+import asyncio
 import socket
 import stat
 from dataclasses import replace
@@ -72,6 +73,23 @@ async def test_progress_is_the_record_of_the_api(served, step_report):
     async with client.get("/progress") as response:
         assert response.content_type == "application/json"
         assert Progress.model_validate(await response.json()) == run.tracker.current
+
+
+async def test_a_server_that_lingers_goes_once_the_end_has_been_read(served, summary):
+    run, client = served
+    lingering = asyncio.create_task(run.server.linger(3600))
+    async with client.get("/progress"):
+        assert not lingering.done(), "a run that is not over"
+    run.tracker.finish(summary)
+    async with client.get("/progress") as response:
+        assert (await response.json())["state"] == "succeeded"
+    await asyncio.wait_for(lingering, 10)
+
+
+async def test_a_server_lingers_no_longer_than_asked(served, summary):
+    run, _ = served
+    run.tracker.finish(summary)
+    await asyncio.wait_for(run.server.linger(0.01), 10)
 
 
 async def test_health_is_told_without_credentials(served):

@@ -54,6 +54,20 @@ def test_a_wrong_long_reply_is_worse_than_a_wrong_short_one(overlong):
     assert (short.reward, cut.reward) == (0.0, -RIGHT_REWARD)
 
 
+@pytest.mark.parametrize(
+    ("spec", "penalty"),
+    [
+        ({}, RIGHT_REWARD),
+        ({"reward": {"type": "custom", "custom": {"module": "m"}}}, 1.0),
+        ({"algorithm": {"overlong": {"penalty": 0.25}}}, 0.25),
+    ],
+)
+def test_a_reply_at_the_limit_loses_what_a_right_answer_pays(spec, penalty):
+    algorithm = replace(resolve_algorithm(GRPOJobSpec.model_validate(spec)), overlong=True)
+    (score,) = shape([Score(0.0, 1.0, 0.0)], [completion(3584)], algorithm, 3584)
+    assert score.reward == -penalty
+
+
 def test_an_unscored_reply_stays_unscored(overlong):
     unscored = Score(None, 0.0, 0.0, "timeout")
     assert shape([unscored], [completion(100)], overlong, 100) == (unscored,)

@@ -42,6 +42,27 @@ def faults_of(data: Any) -> list[str]:
             "(3) must be a multiple of tensorParallelSize x pipelineParallelSize (2)",
         ),
         (
+            {"producers": {"autoscale": {"minReplicas": 3, "maxReplicas": 2}}},
+            "spec.producers.autoscale.minReplicas: 3 is not legal: at most maxReplicas (2)",
+        ),
+        (
+            {"producers": {"autoscale": {"minReplicas": 3, "maxReplicas": 4}}},
+            "spec.producers.replicas: 2 is not legal: within autoscale's range (3 to 4)",
+        ),
+        (
+            {"producers": {"replicas": 5, "autoscale": {"maxReplicas": 4}}},
+            "spec.producers.replicas: 5 is not legal: within autoscale's range (1 to 4)",
+        ),
+        (
+            {"producers": {"minAvailable": 2, "autoscale": {"maxReplicas": 4}}},
+            "spec.producers.minAvailable: 2 is not legal: at most autoscale.minReplicas (1)",
+        ),
+        (
+            {"producers": {"autoscale": {"maxReplicas": 4}}, "queueName": "gpus"},
+            "spec.queueName: 'gpus' is not legal: absent with producers.autoscale: Kueue reserves "
+            "quota for a fixed number of pods",
+        ),
+        (
             {"consumers": {"pipelineParallelSize": 2, "zeroStage": 2}},
             "spec.consumers.zeroStage: 2 is not legal: 0 or 1 with pipelineParallelSize > 1",
         ),

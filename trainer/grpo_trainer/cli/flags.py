@@ -184,7 +184,7 @@ FLAGS: tuple[Flag, ...] = (
         "spec.producers.backend",
         str,
         "inference engine",
-        choices=tuple(Backend),
+        choices=tuple(map(str, Backend)),
     ),
     Flag("-temp", "--temperature", "spec.sampling.temperature", float, "sampling temperature"),
     Flag(
@@ -229,7 +229,7 @@ FLAGS: tuple[Flag, ...] = (
         "spec.algorithm.name",
         str,
         "algorithm",
-        choices=tuple(AlgorithmName),
+        choices=tuple(map(str, AlgorithmName)),
     ),
     Flag("-lr", "--learning-rate", "spec.algorithm.learningRate", float, "peak learning rate"),
     Flag(
@@ -245,7 +245,7 @@ FLAGS: tuple[Flag, ...] = (
         "spec.reward.type",
         str,
         "how replies are scored",
-        choices=tuple(RewardType),
+        choices=tuple(map(str, RewardType)),
     ),
     Flag(
         "-ei",
@@ -288,7 +288,7 @@ FLAGS: tuple[Flag, ...] = (
         "--enable_profiling",
         "spec.tracking.profiling",
         bool,
-        "write a profile of every actor's first steps",
+        "write traces of the consumers' first steps to the run directory's logs",
     ),
 )
 

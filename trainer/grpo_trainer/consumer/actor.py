@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -18,6 +18,7 @@ import ray
 from grpo_trainer.algorithm.batching import MicroBatch
 from grpo_trainer.algorithm.totals import Denominators
 from grpo_trainer.stacks import thread_stacks
+from grpo_trainer.transport.plan import Stage
 
 from .policy import PolicyOptions
 
@@ -48,6 +49,8 @@ class Consumer:
         self._traces = 0
         self._sent = threading.Event()
         self._sent.set()
+        self._copying = threading.Lock()
+        self._sender: Any = None
 
     def address(self, port: int | None) -> Rendezvous:
         """An address of this node for the processes to meet at."""
@@ -97,8 +100,9 @@ class Consumer:
     def snapshot(self, version: int) -> None:
         """Copy the weights to the host as the given version."""
         self._wait_until_sent()
-        self._exporter.snapshot(version)
-        self._sent.clear()
+        with self._copying:
+            self._exporter.snapshot(version)
+            self._sent.clear()
 
     def train(self, shard: Sequence[MicroBatch], denominators: Denominators, step: int) -> Any:
         """One optimizer step, then the snapshot of version step + 1; returns a StepResult."""
@@ -127,13 +131,51 @@ class Consumer:
         trace.export_chrome_trace(str(file))
 
     @ray.method(concurrency_group=PUBLISH)
-    def publish(self) -> list[Any]:
-        """Put the snapshot into the object store; a list keeps Ray from resolving the reference."""
-        assert not self._sent.is_set(), "publish follows a snapshot"
-        try:
-            return [ray.put(self._exporter.bundle())]
-        finally:
-            self._sent.set()
+    def publish(self, version: int) -> list[Any]:
+        """Put a version into the object store; a list keeps Ray from resolving the reference.
+
+        Nothing is in it when a later version was written over this one.
+        """
+        with self._copying:
+            if self._exporter.version != version:
+                return []
+            try:
+                return [ray.put(self._exporter.bundle())]
+            finally:
+                self._sent.set()
+
+    @ray.method(concurrency_group=PUBLISH)
+    def let_go(self) -> None:
+        """The snapshot was sent: the next one may be written over it."""
+        self._sent.set()
+
+    @ray.method(concurrency_group=PUBLISH)
+    def open_group(self, size: int, backend: str) -> Stage:
+        """Begin a group of so many members for broadcasts of this stage's weights."""
+        from grpo_trainer.transport.group import WeightSender
+
+        self._sender = None  # first of all, lest two hold the same sockets
+        host = ray.util.get_node_ip_address()
+        self._sender = WeightSender(host, size, backend, self._policy.device)
+        return Stage(host, self._sender.port, self._exporter.entries)
+
+    @ray.method(concurrency_group=PUBLISH)
+    def join_group(self) -> str:
+        """Wait for the other members; returns what went wrong, or nothing."""
+        return _fault_of(self._sender.join)
+
+    @ray.method(concurrency_group=PUBLISH)
+    def send(self, version: int) -> str:
+        """Broadcast the snapshot; returns what went wrong, or nothing."""
+        assert self._exporter.version == version and not self._sent.is_set()
+        exporter = self._exporter
+        return _fault_of(self._sender.send, version, exporter.entries, exporter.buffer)
+
+    @ray.method(concurrency_group=WATCH)
+    def call_off(self, version: int) -> None:
+        """End the wait for receivers of a version."""
+        if self._sender is not None:
+            self._sender.call_off(version)
 
     @ray.method(concurrency_group=WATCH)
     def stacks(self) -> str:
@@ -151,3 +193,12 @@ class Consumer:
 
         save_state(self._policy, Path(state_directory), step)
         return self._exporter.save(Path(model_file)) if model_file is not None else []
+
+
+def _fault_of(function: Callable[..., None], *arguments: Any) -> str:
+    """What a peer's end makes of a call here: no fault of this process, and so no exception."""
+    try:
+        function(*arguments)
+    except RuntimeError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""

@@ -79,6 +79,16 @@ class WeightExporter:
         raw = self._buffer[entry.offset : entry.offset + entry.size]
         return raw.view(dtype).view(entry.shape)
 
+    @property
+    def entries(self) -> tuple[TensorEntry, ...]:
+        """What the buffer holds, once there is a snapshot."""
+        return self._entries
+
+    @property
+    def buffer(self) -> Tensor:
+        """[bytes] the snapshot itself, on the host."""
+        return self._buffer
+
     def bundle(self) -> WeightBundle:
         """The snapshot as a record for the object store; it shares the buffer."""
         return WeightBundle(self.version, self._entries, self._buffer.numpy())

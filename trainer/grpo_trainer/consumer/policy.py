@@ -179,11 +179,6 @@ def load_model(options: PolicyOptions, path: str) -> Any:
 
 
 def make_optimizer(model: Any, rate: float, *, on_cuda: bool) -> torch.optim.Optimizer:
-    """HybridAdam on CUDA, whose fused kernels are not built for the CPU, AdamW there."""
+    """AdamW, fused on CUDA by torch's own kernels: HybridAdam's would need nvcc at run time."""
     parameters = [p for p in model.parameters() if p.requires_grad]
-    if on_cuda:
-        from colossalai.nn.optimizer import HybridAdam
-
-        fused: torch.optim.Optimizer = HybridAdam(parameters, lr=rate, adamw_mode=True)
-        return fused
-    return torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
+    return torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0, fused=on_cuda)

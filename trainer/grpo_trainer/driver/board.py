@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from grpo_trainer.records import GenerationRequest, Rollout
 
 NO_VERSION = -1
+
+Fetch = Callable[[int], Awaitable[list[Any] | None]]
+"""A version to references to its bundles, None if the consumers have it no more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,9 +49,12 @@ class EvaluationRound:
 class Board:
     """Weight versions by number, and at most one evaluation, which pins the version it needs."""
 
-    def __init__(self) -> None:
+    def __init__(self, fetch: Fetch) -> None:
+        """`fetch` makes references to a version that was offered without."""
         self._changed = asyncio.Condition()
-        self._versions: dict[int, list[Any]] = {}
+        self._fetch = fetch
+        self._fetching = asyncio.Lock()
+        self._versions: dict[int, list[Any] | None] = {}
         self._newest = NO_VERSION
         self.epoch = 0
         """Rises when the weights on offer are void; the same number is then other weights."""
@@ -65,12 +71,33 @@ class Board:
         """Whether a version that was read in an epoch is still to be had."""
         return epoch == self.epoch and version in self._versions
 
-    def references(self, version: int) -> list[Any]:
-        """Object references to a version's bundles."""
-        return self._versions[version]
+    async def references(self, version: int) -> list[Any] | None:
+        """Object references to a version's bundles.
 
-    async def offer(self, version: int, references: list[Any]) -> None:
-        """Put up a version; the one before it stays only for an evaluation."""
+        None when it is gone, because a newer one is on its way; it is taken down then.
+        """
+        async with self._fetching:
+            epoch = self.epoch
+            found = self._versions.get(version)
+            if found is None and version in self._versions:
+                found = await self._fetch(version)
+                if self.on_offer(version, epoch):
+                    self._settle(version, found)
+            return found
+
+    def _settle(self, version: int, references: list[Any] | None) -> None:
+        if references is not None:
+            self._versions[version] = references
+            return
+        del self._versions[version]
+        if self._newest == version:
+            self._newest = NO_VERSION
+
+    async def offer(self, version: int, references: list[Any] | None) -> None:
+        """Put up a version; the one before it stays only for an evaluation.
+
+        Without references they are made when somebody asks for them.
+        """
         pinned = self.evaluation.version if self.evaluation else None
         self._versions = {v: r for v, r in self._versions.items() if v == pinned}
         self._versions[version] = references

@@ -16,6 +16,7 @@ from grpo_trainer.consumer.layout import Layout
 from grpo_trainer.consumer.policy import PolicyOptions
 from grpo_trainer.consumer.training import StepResult
 from grpo_trainer.errors import InvalidInputError
+from grpo_trainer.transport.plan import Stage
 
 from .checkpoints import TRAINER_STATE, model_file, write_index
 from .ray_session import CONSUMER
@@ -118,10 +119,46 @@ class ConsumerGroup:
             seconds=max(r.seconds for r in results),
         )
 
-    async def publish(self) -> list[Any]:
-        """References to the newest version's bundles, one per pipeline stage."""
-        exporters = [r for i, r in enumerate(self._ranks) if self._layout.exports(i)]
-        return [refs[0] for refs in await self._all([r.publish.remote() for r in exporters])]
+    @property
+    def exporters(self) -> list[Any]:
+        """The rank of each pipeline stage that hands out its weights."""
+        return [r for i, r in enumerate(self._ranks) if self._layout.exports(i)]
+
+    async def publish(self, version: int) -> list[Any] | None:
+        """References to a version's bundles, one per pipeline stage, in the object store.
+
+        None when a later version was written over it.
+        """
+        found = await self._all([r.publish.remote(version) for r in self.exporters])
+        return [refs[0] for refs in found] if found and all(found) else None
+
+    async def fetch(self, version: int) -> list[Any] | None:
+        """As `publish`, for a version that was sent before; None when the consumers are lost."""
+        try:
+            return await self.publish(version)
+        except ConsumersLostError:
+            return None  # the loop hears of it from its own calls
+
+    async def let_go(self) -> None:
+        """Allow the next snapshot, as this one was sent."""
+        await self._all([r.let_go.remote() for r in self.exporters])
+
+    async def open_group(self, size: int, backend: str) -> list[Stage]:
+        """Begin a group of so many members for each pipeline stage."""
+        return await self._all([r.open_group.remote(size, backend) for r in self.exporters])
+
+    async def join_group(self) -> str:
+        """Wait until all groups are complete; returns what went wrong, or nothing."""
+        return _first(await self._all([r.join_group.remote() for r in self.exporters]))
+
+    async def send(self, version: int) -> str:
+        """Broadcast a version; returns what went wrong, or nothing."""
+        return _first(await self._all([r.send.remote(version) for r in self.exporters]))
+
+    def call_off(self, version: int) -> None:
+        """Have `send` not wait for its receivers."""
+        for rank in self.exporters:
+            rank.call_off.remote(version)
 
     async def save(self, directory: Path, step: int) -> None:
         """Write weights and training state of all ranks."""
@@ -156,6 +193,10 @@ class ConsumerGroup:
             if isinstance(error, RayTaskError) and isinstance(error.cause, InvalidInputError):
                 raise error.cause from error
             raise ConsumersLostError(describe(error)) from error
+
+
+def _first(faults: Sequence[str]) -> str:
+    return next(filter(None, faults), "")
 
 
 def describe(error: BaseException) -> str:

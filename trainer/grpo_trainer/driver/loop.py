@@ -11,28 +11,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from grpo_trainer.algorithm.batching import StepBatch, build_step
 from grpo_trainer.algorithm.totals import LossSums
-from grpo_trainer.consumer.policy import PolicyOptions, learning_rate
-from grpo_trainer.pipeline import Batch, Lease, RolloutBuffer
-from grpo_trainer.records import Rollout, ScoredGroup
-from grpo_trainer.reporting import Reporter
+from grpo_trainer.consumer.policy import learning_rate
+from grpo_trainer.pipeline import Batch
+from grpo_trainer.records import ScoredGroup
 from grpo_trainer.reports import CheckpointReport
-from grpo_trainer.rewards import Scorer, shape
-from grpo_trainer.spec import GRPOJobSpec, ResolvedAlgorithm
 
 from .accounting import Ledger, PhaseClock, PhaseName
-from .checkpoints import Checkpoint, CheckpointStore
-from .consumers import ConsumerGroup, ConsumersLostError, TrainedStep
+from .autoscale import Autoscaler
+from .books import Books, ledger_of
+from .checkpoints import Checkpoint
+from .consumers import ConsumersLostError, TrainedStep
+from .delivery import Delivery
 from .evaluation import Evaluator
-from .measure import PipelineState, logged_samples, step_report
 from .model_files import write_model_files
-from .prepare import Prepared
+from .parts import Parts
 from .producers import ProducerPool
 
 _log = logging.getLogger(__name__)
@@ -43,27 +40,6 @@ MAX_ROLLBACKS = 3
 Taken = tuple[Batch[ScoredGroup], StepBatch]
 """Groups as they came out of the buffer, and as the consumers take them."""
 
-PolicyFactory = Callable[[int, str], PolicyOptions]
-"""Rank and path of the weights to start from -> what that rank builds."""
-
-
-@dataclass(slots=True, eq=False)
-class Parts:
-    """What the loop works with."""
-
-    spec: GRPOJobSpec
-    algorithm: ResolvedAlgorithm
-    prepared: Prepared
-    first_source: Mapping[str, Any]
-    """Position in the data where the run began."""
-    buffer: RolloutBuffer[ScoredGroup]
-    scorer: Scorer
-    consumers: ConsumerGroup
-    policy: PolicyFactory
-    store: CheckpointStore
-    reporter: Reporter
-    scoring_errors: Counter[str]
-
 
 class TrainingLoop:
     """Leads a run from its first or latest checkpoint to its end, or to a drain."""
@@ -72,12 +48,15 @@ class TrainingLoop:
         self,
         parts: Parts,
         pool: ProducerPool,
+        delivery: Delivery,
         evaluator: Evaluator | None,
+        autoscaler: Autoscaler | None,
         origin: Checkpoint | None,
         drain: asyncio.Event,
     ) -> None:
         self._parts = parts
         self._pool = pool
+        self._delivery = delivery
         self._evaluator = evaluator
         self._origin = origin
         self._drain = drain
@@ -85,15 +64,17 @@ class TrainingLoop:
         self._publishing: asyncio.Task[None] | None = None
         self._evaluating: asyncio.Task[None] | None = None
         self._measuring: asyncio.Task[None] | None = None
-        self._publish_seconds: float | None = None
-        self._producer_busy = 0.0
-        self._producer_idle = 0.0
         # A checkpoint of this run need not be written again; one of another run is not its own.
         own = parts.store.newest()
         self._saved = own.step if own else -1
-        self.ledger = ledger_of(origin)
+        self._books = Books(parts, pool, autoscaler, ledger_of(origin))
         self.step = origin.step if origin else 0
         self.newest_checkpoint = origin
+
+    @property
+    def ledger(self) -> Ledger:
+        """The totals so far."""
+        return self._books.ledger
 
     async def run(self) -> None:
         """Train until the data or the steps are used up, or somebody asks for a drain.
@@ -125,7 +106,7 @@ class TrainingLoop:
         )
         parts.reporter.begin(self.step, parts.prepared.total_steps)
         await parts.consumers.snapshot(self.step)
-        self._publish(self.step)
+        self._publish(self.step, keep=True)
         await self._pool.available()
         self._clock.lap()
         if self.step == 0 or (origin and origin.driver_state()["evaluation_pending"]):
@@ -171,13 +152,13 @@ class TrainingLoop:
         self.step = batch.step + 1
         with clock.phase(PhaseName.PUBLISH):
             await self._finished(self._publishing)
-            self._publish(self.step)
+            self._publish(self.step, keep=self._due(parts.spec.evaluation.interval))
         with clock.phase(PhaseName.EVALUATE):
             if self._due(parts.spec.evaluation.interval):
                 await self._evaluate()
         # Reported first: a checkpoint that knows a step must not be without its line in the books.
         with clock.phase(PhaseName.REPORT):
-            self._report(batch, built, trained)
+            self._books.close_step(batch, built, trained, *clock.lap())
             if self._measuring is None or self._measuring.done():
                 self._measuring = asyncio.create_task(self._pool.refresh_stats())
         with clock.phase(PhaseName.CHECKPOINT):
@@ -193,14 +174,11 @@ class TrainingLoop:
             return TrainedStep(LossSums(), gradient_norm=0.0, learning_rate=rate, seconds=0.0)
         return await self._parts.consumers.train(built, step)
 
-    def _publish(self, version: int) -> None:
-        """Send a version to the producers while training goes on."""
+    def _publish(self, version: int, *, keep: bool) -> None:
+        """Send a version to the producers while training goes on; an evaluation needs it kept."""
 
         async def send() -> None:
-            began = time.monotonic()
-            refs = await self._parts.consumers.publish()
-            self._publish_seconds = time.monotonic() - began
-            await self._pool.board.offer(version, refs)
+            self._books.publish_seconds = await self._delivery.send(version, keep=keep)
 
         self._publishing = asyncio.create_task(send())
 
@@ -242,30 +220,6 @@ class TrainingLoop:
         path = str(self.newest_checkpoint.path)
         parts.reporter.checkpoint(CheckpointReport(step, path, seconds))
 
-    def _report(self, batch: Batch[ScoredGroup], built: StepBatch, trained: TrainedStep) -> None:
-        parts = self._parts
-        seconds, phases = self._clock.lap()
-        self._producer_idle = self._idle_since(seconds)
-        state = PipelineState(
-            depth=parts.buffer.depth,
-            capacity=parts.buffer.capacity,
-            counts=parts.buffer.counts,
-            producer_idle_ratio=self._producer_idle,
-            publish_seconds=self._publish_seconds,
-            apply_seconds=self._pool.apply_seconds,
-            scoring_errors=dict(parts.scoring_errors),
-        )
-        total = parts.prepared.total_steps
-        report = step_report(
-            batch, built, trained, state, total_steps=total, seconds=seconds, phases=phases
-        )
-        self.ledger.add_step(report, trained.seconds)
-        parts.reporter.step(report)
-        interval = parts.spec.rollouts.log_interval
-        if self._due(interval) or (interval > 0 and self.step == 1):
-            samples = logged_samples(batch.groups, built.statistics.advantages)
-            parts.reporter.rollouts(self.step, samples)
-
     async def _end(self) -> None:
         """The last evaluation and the last checkpoint.
 
@@ -288,17 +242,9 @@ class TrainingLoop:
         origin = parts.store.newest() or self._origin
         self.newest_checkpoint = origin
         self.step = self._saved = origin.step if origin else 0
-        self.ledger = ledger_of(origin)
+        self._books.ledger = ledger_of(origin)
         source = origin.driver_state()["source"] if origin else parts.first_source
         parts.buffer.reset(source, self.step)
-
-    def _idle_since(self, seconds: float) -> float:
-        """Share of the producers' time since the last step that they did nothing."""
-        busy = self._pool.busy_seconds
-        spent, self._producer_busy = busy - self._producer_busy, busy
-        share = spent / max(1, self._pool.desired)
-        self.ledger.producer_seconds += share
-        return min(1.0, max(0.0, 1 - share / seconds)) if seconds else 0.0
 
     def _due(self, interval: int) -> bool:
         return interval > 0 and self.step % interval == 0
@@ -321,24 +267,6 @@ class TrainingLoop:
     async def _finished(task: asyncio.Task[None] | None) -> None:
         if task is not None:
             await task
-
-
-def ledger_of(checkpoint: Checkpoint | None) -> Ledger:
-    """The books as they stood at a checkpoint."""
-    if checkpoint is None:
-        return Ledger()
-    return Ledger(**checkpoint.driver_state()["ledger"])
-
-
-async def score_rollout(parts: Parts, lease: Lease, rollout: Rollout) -> None:
-    """Score a rollout and put it into the buffer, unless it carries no signal."""
-    prompt, algorithm = parts.prepared.train.prompts[lease.ticket.row], parts.algorithm
-    scores = await parts.scorer.score(prompt.row, [c.text for c in rollout.completions])
-    parts.scoring_errors.update(s.error for s in scores if s.error is not None)
-    limit = parts.prepared.sampling.max_new_tokens
-    group = ScoredGroup(prompt, rollout, shape(scores, rollout.completions, algorithm, limit))
-    informative = algorithm.min_accuracy < group.accuracy < algorithm.max_accuracy
-    parts.buffer.complete(lease, group, keep=informative or not algorithm.dynamic_sampling)
 
 
 async def _cancelled(task: asyncio.Task[Any] | None) -> None:

@@ -32,6 +32,7 @@ def step_report(
     state: PipelineState,
     *,
     total_steps: int,
+    prompts: int,
     seconds: float,
     phases: dict[str, float],
 ) -> StepReport:
@@ -70,6 +71,7 @@ def step_report(
         publish_seconds=state.publish_seconds,
         apply_seconds=state.apply_seconds,
         groups=state.counts,
+        prompts=prompts,
         scoring_errors=dict(state.scoring_errors),
         note=_note(batch, built),
     )

@@ -21,6 +21,7 @@ from grpo_trainer.records import (
 )
 from grpo_trainer.rollout.engine import EngineOptions
 from grpo_trainer.rollout.producer import ProducerStats
+from grpo_trainer.transport.plan import Seat
 
 from .board import NO_VERSION, Board
 
@@ -62,6 +63,10 @@ class Work:
     board: Board
 
 
+class _ToldToStopError(Exception):
+    """The producer was told to stop; its message says why."""
+
+
 class ProducerLink:
     """One incarnation of a producer."""
 
@@ -72,8 +77,15 @@ class ProducerLink:
         self.stats: ProducerStats | None = None
         self.apply_seconds: float | None = None
         """How long generation stood still for the newest weights."""
+        self.loading = asyncio.Lock()
+        """Held while weights are on their way to it."""
+        self.node = ""
+        """Ray's id of the node it is on, once it is ready."""
         self._settings = settings
         self._work = work
+        self._open: dict[str, Lease] = {}
+        """Prompts that it has not answered."""
+        self._stop: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     @property
     def busy_seconds(self) -> float:
@@ -84,41 +96,95 @@ class ProducerLink:
     async def ready(self) -> None:
         """Wait until its engine is built."""
         async with asyncio.timeout(self._settings.startup_seconds):
-            await self.actor.ready.remote()
+            self.node = (await self.actor.ready.remote()).node
 
-    async def serve(self) -> None:
-        """Work until the producer dies, which raises, or this is cancelled."""
+    def stop(self, reason: str) -> None:
+        """Have it serve no longer."""
+        if not self._stop.done():
+            self._stop.set_result(reason)
+
+    async def serve(self, on_stop: Callable[[str, int], None]) -> None:
+        """Work until the producer is told to stop, or dies, which raises.
+
+        One that is told to stop gives back at once what it has not answered; what it has answered
+        is still scored. `on_stop` is called in between, with the reason and the number of prompts.
+        """
+        async with asyncio.TaskGroup() as scoring:
+            try:
+                await self._serve_until_stopped(scoring)
+            except* _ToldToStopError as told:
+                unanswered = tuple(self._open.values())
+                self._work.buffer.give_back(unanswered)
+                on_stop(str(told.exceptions[0]), len(unanswered))
+                await self._work.board.notify()
+
+    async def _serve_until_stopped(self, scoring: asyncio.TaskGroup) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_weights())
-            group.create_task(self._serve_rollouts())
+            group.create_task(self._serve_rollouts(scoring))
             group.create_task(self._serve_evaluations())
+            group.create_task(self._heed_signal())
+            raise _ToldToStopError(await self._stop)
+
+    async def _heed_signal(self) -> None:
+        """Stop when its process is asked to end."""
+        await self.actor.told_to_stop.remote()
+        self.stop("its process was asked to end")
 
     async def refresh_stats(self) -> None:
         """Ask it how busy it was."""
         async with asyncio.timeout(self._settings.call_seconds):
             self.stats = await self.actor.stats.remote()
 
+    async def join_group(self, seats: Sequence[Seat]) -> None:
+        """Have it join a group for broadcasts."""
+        async with asyncio.timeout(self._settings.call_seconds):
+            await self.actor.join_group.remote(seats)
+
+    async def receive(self, version: int) -> None:
+        """Have it take part in a broadcast."""
+        epoch = self._work.board.epoch
+        async with asyncio.timeout(self._settings.call_seconds):
+            seconds = await self.actor.receive_weights.remote(version)
+        self._took(version, epoch, seconds)
+
     async def _follow_weights(self) -> None:
         board = self._work.board
         while True:
-            await board.until(lambda: board.target not in (NO_VERSION, self.version))
-            version, epoch = board.target, board.epoch
-            try:
-                async with asyncio.timeout(self._settings.call_seconds):
-                    call = self.actor.load_weights.remote(board.references(version))
-                    self.apply_seconds = await call
-            except RayTaskError as error:
-                if board.on_offer(version, epoch):
-                    raise
-                # Who owned this version is gone; another one will be offered.
-                _log.warning("%s: version %d went away: %s", self.name, version, error)
-                continue
-            if epoch == board.epoch:
-                self.version = version
-                self._work.buffer.loaded(self.name, version)
-                await board.notify()
+            await board.until(self._lags)
+            async with self.loading:
+                if self._lags():  # a broadcast may have come first
+                    await self._fetch()
+            await board.notify()
 
-    async def _serve_rollouts(self) -> None:
+    def _lags(self) -> bool:
+        return self._work.board.target not in (NO_VERSION, self.version)
+
+    async def _fetch(self) -> None:
+        """Have it fetch the version on offer, unless that goes away meanwhile."""
+        board = self._work.board
+        version, epoch = board.target, board.epoch
+        references = await board.references(version)
+        if references is None:
+            return
+        try:
+            async with asyncio.timeout(self._settings.call_seconds):
+                seconds = await self.actor.load_weights.remote(references)
+        except RayTaskError as error:
+            if board.on_offer(version, epoch):
+                raise
+            # Who owned this version is gone; another one will be offered.
+            _log.warning("%s: version %d went away: %s", self.name, version, error)
+            return
+        self._took(version, epoch, seconds)
+
+    def _took(self, version: int, epoch: int, seconds: float) -> None:
+        self.apply_seconds = seconds
+        if epoch == self._work.board.epoch:
+            self.version = version
+            self._work.buffer.loaded(self.name, version)
+
+    async def _serve_rollouts(self, scoring: asyncio.TaskGroup) -> None:
         settings = self._settings
         calls = min(1 + CALLS_AHEAD, settings.batch // settings.microbatch)
         slots = asyncio.Semaphore(max(1, calls))
@@ -131,11 +197,11 @@ class ProducerLink:
                     slots.release()
                     await self._work.board.until_changed()
                     continue
-                call = group.create_task(self._roll_out(leases))
+                self._open |= {lease.id: lease for lease in leases}
+                call = group.create_task(self._roll_out(leases, scoring))
                 call.add_done_callback(lambda _: slots.release())
 
-    async def _roll_out(self, leases: Sequence[Lease]) -> None:
-        by_id = {lease.id: lease for lease in leases}
+    async def _roll_out(self, leases: Sequence[Lease], scoring: asyncio.TaskGroup) -> None:
         requests = [
             GenerationRequest(
                 request_id=lease.id,
@@ -146,11 +212,11 @@ class ProducerLink:
             )
             for lease in leases
         ]
-        async with asyncio.TaskGroup() as scoring:
-            async for rollout in self._stream(requests):
-                lease = by_id.pop(rollout.request_id)
-                scoring.create_task(self._work.on_rollout(lease, rollout))
-        assert not by_id, f"{self.name} left {len(by_id)} prompts unanswered"
+        async for rollout in self._stream(requests):
+            lease = self._open.pop(rollout.request_id)
+            scoring.create_task(self._work.on_rollout(lease, rollout))
+        missing = [lease for lease in leases if lease.id in self._open]
+        assert not missing, f"{self.name} left {len(missing)} prompts unanswered"
 
     async def _stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Rollout]:
         """Rollouts as they finish, each within the deadline of a call."""

@@ -37,7 +37,10 @@ def ray_session(spec: GRPOJobSpec, options: RunOptions, logs: Path) -> Iterator[
             with _connected(
                 actor_environment(spec, own=True),
                 num_cpus=os.cpu_count() or 1,
-                resources={PRODUCER: spec.producers.replicas, CONSUMER: spec.consumer_processes},
+                resources={
+                    PRODUCER: spec.producers.most_replicas,
+                    CONSUMER: spec.consumer_processes,
+                },
                 include_dashboard=False,
                 _temp_dir=str(directory),
             ):
@@ -68,7 +71,7 @@ def actor_environment(spec: GRPOJobSpec, *, own: bool) -> dict[str, str]:
     """Variables of every actor. Those of a Ray of our own share the cores of one machine."""
     fixed = {"TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
     if own:
-        actors = spec.producers.replicas + spec.consumer_processes
+        actors = spec.producers.most_replicas + spec.consumer_processes
         threads = max(1, (os.cpu_count() or 1) // actors)
         fixed["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(threads))
     return {**fixed, **plain_environment(spec)}
@@ -79,18 +82,35 @@ def plain_environment(spec: GRPOJobSpec) -> dict[str, str]:
     return {variable.name: variable.value for variable in spec.env if variable.value is not None}
 
 
+def cluster_only_environment(spec: GRPOJobSpec) -> list[str]:
+    """What a run on this machine goes without, in words: Secrets and ConfigMaps are a cluster's."""
+    names = [variable.name for variable in spec.env if variable.value_from is not None]
+    lines = []
+    if names:
+        lines.append(
+            f"spec.env: {', '.join(names)} come from Secrets or ConfigMaps, which only a cluster "
+            "has; set them in the environment of this command"
+        )
+    if spec.env_from:
+        lines.append(
+            "spec.envFrom: Secrets and ConfigMaps are only in a cluster; set their variables in "
+            "the environment of this command"
+        )
+    return lines
+
+
 def check_accelerators(spec: GRPOJobSpec) -> None:
     """Raises InvalidInputError when a Ray of our own has GPUs, but fewer than the spec wants."""
     here = int(ray.cluster_resources().get("GPU", 0))
     producers, consumers = spec.producers, spec.consumers
     wanted = 0
     if producers.accelerator != CPU:
-        wanted += producers.replicas * producers.tensor_parallel_size
+        wanted += producers.most_replicas * producers.tensor_parallel_size
     if consumers.accelerator != CPU:
         wanted += spec.consumer_processes
     if 0 < here < wanted:
         raise InvalidInputError(
-            f"spec: {producers.replicas} producers and {spec.consumer_processes} consumer "
+            f"spec: {producers.most_replicas} producers and {spec.consumer_processes} consumer "
             f"processes want {wanted} GPUs and {here} are here; use fewer of them, or "
             "accelerator: cpu for one side"
         )

@@ -6,41 +6,26 @@ import asyncio
 import os
 import signal
 import time
-from collections import Counter
 from pathlib import Path
 
 from grpo_trainer.builtin import OnProgress
-from grpo_trainer.consumer.layout import Layout
-from grpo_trainer.consumer.policy import PolicyOptions
 from grpo_trainer.environment import check_vllm_python, vllm_python
 from grpo_trainer.options import RunOptions
-from grpo_trainer.pipeline import PromptSource, RolloutBuffer
-from grpo_trainer.records import ScoredGroup
 from grpo_trainer.reporting import Reporter, RunLayout, open_reporter
 from grpo_trainer.reports import Outcome, Summary, WorkerReport
 from grpo_trainer.rewards import Scorer
-from grpo_trainer.rollout.engine import EngineOptions
-from grpo_trainer.spec import (
-    Backend,
-    ExitCode,
-    GRPOJob,
-    GRPOJobSpec,
-    ResolvedAlgorithm,
-    WeightUpdate,
-    resolve_algorithm,
-)
+from grpo_trainer.spec import Backend, ExitCode, GRPOJob, GRPOJobSpec
 
 from .accounting import Ledger
-from .board import Board
+from .assemble import Placement, assemble, autoscaler_of, delivery_of, producer_pool
 from .checkpoints import Checkpoint, CheckpointStore, read_checkpoint
 from .consumers import ConsumerGroup
 from .evaluation import Evaluator
 from .exclusive import only_run_in
-from .loop import Parts, PolicyFactory, TrainingLoop, score_rollout
+from .loop import TrainingLoop
 from .prepare import Prepared, prepare
-from .producer_link import ProducerSettings, Work
-from .producers import ProducerPool
-from .ray_session import device_for, end_at_once, plain_environment, ray_session
+from .producers import PoolEvents, ProducerPool
+from .ray_session import cluster_only_environment, end_at_once, plain_environment, ray_session
 from .stacks import write_stacks
 
 MAX_SCORING_PROCESSES = 8
@@ -113,6 +98,9 @@ class _Run:
         origin = self._store.newest()
         if origin is None and spec.checkpoint.resume_from is not None:
             origin = read_checkpoint(Path(spec.checkpoint.resume_from))
+        if self._options.ray_address is None:
+            for warning in cluster_only_environment(spec):
+                self._reporter.message(warning)
         self._reporter.message("reading the data and the model")
         try:
             prepared = await asyncio.to_thread(prepare, spec, self._on_warm_up())
@@ -152,16 +140,21 @@ class _Run:
         return progress
 
     async def _train(self, prepared: Prepared, origin: Checkpoint | None, scorer: Scorer) -> None:
-        parts = self._parts(prepared, origin, scorer)
+        place = Placement(self._options, self._layout, self._store)
+        parts = assemble(
+            self._spec, place, prepared, origin, scorer, self._reporter, self._workers_changed
+        )
         self._consumers = parts.consumers
-        self._pool = pool = self._producers(parts)
+        self._pool = pool = producer_pool(parts, place, self._producer_python(), self._events())
         evaluator = None
         if prepared.evaluation and self._spec.evaluation.interval > 0:
             sampling = prepared.evaluation_sampling
             evaluator = Evaluator(
                 prepared.evaluation, sampling, self._spec.seed, pool.board, scorer
             )
-        self._loop = TrainingLoop(parts, pool, evaluator, origin, self._drain)
+        delivery = delivery_of(parts, pool, place)
+        autoscaler = autoscaler_of(self._spec)
+        self._loop = TrainingLoop(parts, pool, delivery, evaluator, autoscaler, origin, self._drain)
         producing = asyncio.create_task(pool.run())
         training = asyncio.create_task(self._loop.run())
         try:
@@ -180,100 +173,11 @@ class _Run:
             pool.kill()
             parts.consumers.kill()
 
-    def _parts(self, prepared: Prepared, origin: Checkpoint | None, scorer: Scorer) -> Parts:
-        spec, algorithm = self._spec, resolve_algorithm(self._spec)
-        source = PromptSource(len(prepared.train.prompts), spec.num_episodes, spec.seed)
-        first_source, errors = source.state_dict(), Counter[str]()
-        if origin is not None:
-            state = origin.driver_state()
-            first_source = state["source"]
-            source.load_state_dict(first_source)
-            errors.update(state["scoring_errors"])
-        buffer: RolloutBuffer[ScoredGroup] = RolloutBuffer(
-            source,
-            groups_per_step=spec.groups_per_step,
-            capacity=spec.buffer_capacity,
-            max_staleness=spec.buffer.max_staleness,
-            max_steps=spec.max_steps,
-            max_attempts=algorithm.max_attempts,
-            lease_seconds=float(spec.stall_timeout_seconds),
-            first_step=origin.step if origin else 0,
-        )
-        c = spec.consumers
-        layout = Layout(
-            spec.consumer_processes,
-            c.tensor_parallel_size,
-            c.pipeline_parallel_size,
-            c.zero_stage,
-        )
-        device = device_for(c.accelerator, self._options)
-        consumers = ConsumerGroup(
-            layout,
-            device=device,
-            master_port=self._options.master_port,
-            startup_seconds=float(spec.startup_deadline_seconds),
-            call_seconds=float(spec.stall_timeout_seconds),
-            on_change=self._workers_changed,
-        )
-        return Parts(
-            spec=spec,
-            algorithm=algorithm,
-            prepared=prepared,
-            first_source=first_source,
-            buffer=buffer,
-            scorer=scorer,
-            consumers=consumers,
-            policy=_policy_factory(
-                spec,
-                algorithm,
-                prepared,
-                layout,
-                device,
-                traces=self._layout.logs if spec.tracking.profiling else None,
-            ),
-            store=self._store,
-            reporter=self._reporter,
-            scoring_errors=errors,
-        )
-
-    def _producers(self, parts: Parts) -> ProducerPool:
-        spec, prepared = self._spec, parts.prepared
-        device = device_for(spec.producers.accelerator, self._options)
-        engine = EngineOptions(
-            model_path=prepared.model_path,
-            tokenizer_path=prepared.tokenizer_path,
-            dtype=spec.model.dtype,
-            device=device,
-            microbatch=spec.batch.inference_microbatch_size,
-            microbatch_replies=spec.batch.inference_microbatch_size * spec.sampling.num_generations,
-            trust_remote_code=spec.model.trust_remote_code,
-            max_tokens=spec.sampling.max_prompt_tokens + spec.sampling.max_new_tokens,
-            tensor_parallel_size=spec.producers.tensor_parallel_size,
-            in_flight_updates=spec.producers.weight_update is WeightUpdate.IN_FLIGHT,
-        )
-        settings = ProducerSettings(
-            min_available=spec.producers.min_available,
-            backend=spec.producers.backend,
-            engine=engine,
-            python=self._producer_python(),
-            gpus=spec.producers.tensor_parallel_size if device == "cuda" else 0,
-            sampling=prepared.sampling,
-            num_samples=spec.sampling.num_generations,
-            microbatch=spec.batch.inference_microbatch_size,
-            batch=spec.batch.inference_batch_size,
-            startup_seconds=float(spec.startup_deadline_seconds),
-            call_seconds=float(spec.stall_timeout_seconds),
-        )
-        return ProducerPool(
-            settings,
-            Work(
-                parts.buffer,
-                prepared.train.prompts,
-                on_rollout=lambda lease, rollout: score_rollout(parts, lease, rollout),
-                board=Board(),
-            ),
-            on_change=self._workers_changed,
-            on_restart=lambda: self._reporter.restart("producer"),
+    def _events(self) -> PoolEvents:
+        return PoolEvents(
+            changed=self._workers_changed,
+            restarted=lambda: self._reporter.restart("producer"),
+            told=self._reporter.message,
         )
 
     def _workers_changed(self) -> None:
@@ -285,6 +189,7 @@ class _Run:
                 producers_desired=self._pool.desired if self._pool else 0,
                 consumers_ready=self._consumers.ready if self._consumers else 0,
                 consumers_desired=self._spec.consumer_processes,
+                producers_wanted=self._pool.wanted if self._pool else None,
             )
         )
 
@@ -307,39 +212,6 @@ class _Run:
             newest_checkpoint=str(newest.path) if newest else None,
             run_directory=str(self._layout.root),
         )
-
-
-def _policy_factory(
-    spec: GRPOJobSpec,
-    algorithm: ResolvedAlgorithm,
-    prepared: Prepared,
-    layout: Layout,
-    device: str,
-    traces: Path | None,
-) -> PolicyFactory:
-    """What a rank builds when it starts from the given weights."""
-
-    def options(rank: int, weights: str) -> PolicyOptions:
-        return PolicyOptions(
-            layout=layout,
-            rank=rank,
-            model_path=weights,
-            reference_path=prepared.model_path if algorithm.kl_coefficient > 0 else None,
-            dtype=spec.model.dtype,
-            gradient_checkpointing=spec.model.gradient_checkpointing,
-            trust_remote_code=spec.model.trust_remote_code,
-            algorithm=algorithm,
-            temperature=spec.sampling.temperature,
-            top_k=spec.sampling.top_k,
-            top_p=spec.sampling.top_p,
-            microbatch=spec.batch.train_microbatch_size,
-            total_steps=prepared.total_steps,
-            seed=spec.seed,
-            device=device,
-            trace_directory=str(traces) if traces else None,
-        )
-
-    return options
 
 
 def _stop_on_signals(drain: asyncio.Event, reporter: Reporter) -> None:

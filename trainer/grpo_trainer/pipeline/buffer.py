@@ -5,7 +5,7 @@
       |         |  +--complete(not keep)--> filtered, finished with the step that it led up to
       |         |                           |                    |
       +---------+---------------------------+--------------------+
-        failed, released, past its deadline | too stale          | reset
+        failed, given back, past its deadline | too stale        | reset
 
 Who waits for whom: `lease` for room (a take, a batch handed out, newer weights, a prompt given
 back), `take` for completions. All runs in one event loop; a method without `await` is atomic.
@@ -167,6 +167,13 @@ class RolloutBuffer(Generic[GroupT]):
         if self._leases.end(lease):
             self._retry(lease.ticket)
             self._settle()
+
+    def give_back(self, leases: Iterable[Lease]) -> None:
+        """The prompts go back, where the lease is still valid; it does not count as failed."""
+        for lease in leases:
+            if self._leases.end(lease):
+                self._source.give_back(lease.ticket)
+        self._settle()
 
     def release(self, producer: str) -> None:
         """The producer is dead: all its prompts go back; it gets no lease until it has `loaded`."""

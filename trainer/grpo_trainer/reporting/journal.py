@@ -25,6 +25,10 @@ class Journal(Sink):
 
     def __init__(self, layout: RunLayout, job: GRPOJob) -> None:
         self._layout = layout
+        self._last: tuple[int, dict[str, Any]] | None = None
+        """The last line and where it begins."""
+        self._late: dict[str, Any] = {}
+        """Accuracies of evaluations since that line."""
         layout.create()
         _write_atomically(layout.spec, json.dumps(job.to_manifest(), indent=2) + "\n")
 
@@ -35,6 +39,7 @@ class Journal(Sink):
         done again; none for a new run.
         """
         path, kept, last = self._layout.metrics, 0, dict[str, Any]()
+        self._last, self._late = None, {}
         if not path.exists():
             return {}
         cut = False
@@ -45,7 +50,9 @@ class Journal(Sink):
                     break
                 last = line
                 cut = cut or line["grpo_step"] > step
-                kept += 0 if cut else len(raw)
+                if not cut:
+                    self._last = (kept, line)
+                    kept += len(raw)
         os.truncate(path, kept)
         return {Series.parse(k): v for k, v in last.items() if isinstance(v, int | float)}
 
@@ -54,18 +61,29 @@ class Journal(Sink):
         line |= {str(series): value for series, value in values.items()}
         if report.note:
             line["note"] = report.note
-        with self._layout.metrics.open("a", encoding="ascii") as file:
-            file.write(_json(line) + "\n")
+        self._late = {}
+        self._append(line)
 
     def evaluation(self, report: EvaluationReport) -> None:
         path = self._layout.evaluation(report.dataset, report.step)
         _write_lines(path, (asdict(sample) for sample in report.samples))
+        self._late[str(Series("grpo_eval_accuracy", report.dataset))] = report.accuracy
 
     def rollouts(self, step: int, samples: Sequence[LoggedSample]) -> None:
         _write_lines(self._layout.rollout(step), (asdict(sample) for sample in samples))
 
     def finish(self, summary: Summary) -> None:
+        # The last evaluation ends after the last step, and no line would tell of it.
+        if self._last is not None and self._late:
+            offset, line = self._last
+            os.truncate(self._layout.metrics, offset)
+            self._append(line | self._late)
         _write_atomically(self._layout.summary, _json(asdict(summary), indent=2) + "\n")
+
+    def _append(self, line: dict[str, Any]) -> None:
+        with self._layout.metrics.open("a", encoding="ascii") as file:
+            self._last = (file.tell(), line)
+            file.write(_json(line) + "\n")
 
 
 def _whole_line(raw: bytes) -> dict[str, Any] | None:

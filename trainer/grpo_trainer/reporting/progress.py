@@ -55,7 +55,8 @@ class ProgressTracker(Sink):
                 producers_desired=report.producers_desired,
                 consumers_ready=report.consumers_ready,
                 consumers_desired=report.consumers_desired,
-            )
+            ),
+            producers_wanted=report.producers_wanted,
         )
 
     def step(self, report: StepReport, values: Mapping[Series, float]) -> None:
@@ -64,14 +65,16 @@ class ProgressTracker(Sink):
             self._recent.popleft()
         seconds = sum(r.seconds for r in self._recent)
         tokens = sum(r.prompt_tokens + r.response_tokens for r in self._recent)
-        left = max(0, report.total_steps - report.step)
+        # Filtered groups make fewer steps of the data than were planned.
+        done = report.share_done
+        left = report.step * (1 / done - 1) if done else 0.0
         self._update(
             message=report.note,
             progress=ProgressStatus(
                 step=report.step,
                 total_steps=report.total_steps,
                 episode=report.episode,
-                percent=_percent(report.step, report.total_steps),
+                percent=100 * done,
                 eta_seconds=left * seconds / len(self._recent),
             ),
             metrics=MetricsStatus(
@@ -97,7 +100,10 @@ class ProgressTracker(Sink):
         self._update(state=RunState.DRAINING)
 
     def finish(self, summary: Summary) -> None:
-        self._update(state=_STATES[summary.outcome], message=summary.message)
+        progress = self._current.progress
+        if summary.outcome is Outcome.SUCCEEDED:
+            progress = progress.model_copy(update={"percent": 100.0, "eta_seconds": 0.0})
+        self._update(state=_STATES[summary.outcome], message=summary.message, progress=progress)
 
     def _update(self, **changes: object) -> None:
         self._current = self._current.model_copy(update={**changes, "updated": self._now()})

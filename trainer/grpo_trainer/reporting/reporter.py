@@ -140,5 +140,6 @@ async def open_reporter(
         display.message(f"run directory {layout.root}, metrics at {url}/metrics")
         yield reporter
     finally:
+        await server.linger(options.linger_seconds)
         await server.stop()
         reporter.close()

@@ -1,10 +1,12 @@
 """The driver's small HTTP server: metrics, progress, health, and requests to stop or to tell."""
 
+import asyncio
 import errno
 import hmac
 import os
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 from aiohttp import web
@@ -45,6 +47,7 @@ class Server:
         self._on_drain: Callable[[], None] | None = on_drain
         self._token = options.token or secrets.token_urlsafe(32)
         self._runner: web.AppRunner | None = None
+        self._end_read = asyncio.Event()
 
     async def start(self) -> str:
         """Listen, write `endpoint` and, for a token of our own, `drain.token`; returns the URL.
@@ -71,6 +74,11 @@ class Server:
             _write_private(self._layout.drain_token, self._token)
         self._layout.endpoint.write_text(url + "\n")
         return url
+
+    async def linger(self, seconds: float) -> None:
+        """Serve on until somebody has read how the run ended, or for so long."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._end_read.wait(), seconds)
 
     async def stop(self) -> None:
         """Close all connections and take the files back."""
@@ -99,8 +107,12 @@ class Server:
         )
 
     async def _progress(self, request: web.Request) -> web.Response:
-        body = self._tracker.current.model_dump_json(by_alias=True)
-        return web.Response(text=body, content_type="application/json")
+        progress = self._tracker.current
+        if progress.state.is_end:
+            self._end_read.set()
+        return web.Response(
+            text=progress.model_dump_json(by_alias=True), content_type="application/json"
+        )
 
     async def _healthz(self, request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

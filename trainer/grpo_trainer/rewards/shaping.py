@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from ..records import Completion, Score
 from ..spec import ResolvedAlgorithm
-from .scores import RIGHT_REWARD
 
 
 def overlong_penalty(length: int, max_new_tokens: int, buffer_tokens: int) -> float:
@@ -24,7 +23,7 @@ def shape(
     algorithm: ResolvedAlgorithm,
     max_new_tokens: int,
 ) -> tuple[Score, ...]:
-    """Add the overlong penalty, in units of a right answer, where the algorithm asks for it.
+    """Add the overlong penalty, in units of the reward, where the algorithm asks for it.
 
     Accuracy stays as it was, so that it can be filtered on; unscored replies stay unscored.
     """
@@ -41,5 +40,5 @@ def _penalized(
 ) -> Score:
     if score.reward is None:
         return score
-    penalty = overlong_penalty(length, max_new_tokens, algorithm.overlong_buffer_tokens)
-    return replace(score, reward=score.reward + RIGHT_REWARD * penalty)
+    share = overlong_penalty(length, max_new_tokens, algorithm.overlong_buffer_tokens)
+    return replace(score, reward=score.reward + algorithm.overlong_penalty * share)

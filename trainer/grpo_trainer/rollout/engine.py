@@ -6,6 +6,7 @@ from typing import Protocol
 
 from grpo_trainer.records import GenerationRequest, Rollout
 from grpo_trainer.spec import Backend
+from grpo_trainer.transport.plan import Seat
 from grpo_trainer.weights import WeightBundle
 
 
@@ -52,6 +53,9 @@ class RolloutEngine(Protocol):
     def busy_seconds(self) -> float:
         """Seconds spent generating since the start, up to this moment."""
 
+    async def ready(self) -> None:
+        """Wait until all of it works; the engine's processes end with this one from then on."""
+
     async def generate(self, request: GenerationRequest) -> Rollout:
         """Answer one prompt. Waits while there are no weights.
 
@@ -66,6 +70,24 @@ class RolloutEngine(Protocol):
 
         Raises:
             ValueError: the bundles differ in version, or are not this model's tensors.
+        """
+
+    async def join_group(self, seats: Sequence[Seat]) -> None:
+        """Become a receiver of broadcasts, in the group of each pipeline stage.
+
+        Raises:
+            RuntimeError: the groups did not come together.
+        """
+
+    async def receive_weights(self, version: int) -> float:
+        """Switch to a version that is broadcast to the groups joined last.
+
+        Returns the seconds that generation stood still. A broadcast that breaks off leaves the
+        engine without weights; one that does not begin leaves it the weights it had.
+
+        Raises:
+            RuntimeError: there was no broadcast, or not all of it.
+            ValueError: these are not this model's tensors.
         """
 
     async def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 import torch
@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.modeling_utils import no_init_weights
 from transformers.utils import is_flash_attn_2_available
 
-from grpo_trainer.weights import WeightBundle
+from grpo_trainer.weights import TensorEntry, WeightBundle
 
 from .engine import EngineOptions
 
@@ -60,24 +60,35 @@ def write_weights(model: PreTrainedModel, bundles: Sequence[WeightBundle]) -> in
     versions = {bundle.version for bundle in bundles}
     if len(versions) != 1:
         raise ValueError(f"weights: one version at a time, got bundles of {sorted(versions)}")
-    targets: dict[str, Tensor] = model.state_dict()
-    _check_tensors(targets, bundles)
+    check_tensors(model, [entry for bundle in bundles for entry in bundle.entries])
     # Bundles may be mapped read-only from the object store, and tensors over read-only memory are
     # undefined behaviour in torch: each passes through this buffer (pinned, for a fast transfer).
     largest = max(entry.size for bundle in bundles for entry in bundle.entries)
     pinned = model.device.type == "cuda"
     staging = torch.empty(largest, dtype=torch.uint8, pin_memory=pinned)
-    for bundle in bundles:
-        for entry, data in bundle.tensors():
-            slot = staging[: entry.size]
-            slot.numpy()[:] = data
-            dtype = getattr(torch, entry.dtype)
-            targets[entry.name].copy_(slot.view(dtype).view(entry.shape))
+
+    def staged() -> Iterator[tuple[TensorEntry, Tensor]]:
+        for bundle in bundles:
+            for entry, data in bundle.tensors():
+                slot = staging[: entry.size]
+                slot.numpy()[:] = data
+                yield entry, slot.view(getattr(torch, entry.dtype)).view(entry.shape)
+
+    write_tensors(model, staged())
     return versions.pop()
 
 
-def _check_tensors(targets: dict[str, Tensor], bundles: Sequence[WeightBundle]) -> None:
-    given = {entry.name: entry.shape for bundle in bundles for entry in bundle.entries}
+def write_tensors(model: PreTrainedModel, tensors: Iterable[tuple[TensorEntry, Tensor]]) -> None:
+    """Copy tensors that were checked into the model, one after the other."""
+    targets: dict[str, Tensor] = model.state_dict()
+    for entry, tensor in tensors:
+        targets[entry.name].copy_(tensor)
+
+
+def check_tensors(model: PreTrainedModel, entries: Sequence[TensorEntry]) -> None:
+    """Raises ValueError unless these are exactly the model's tensors."""
+    targets: dict[str, Tensor] = model.state_dict()
+    given = {entry.name: entry.shape for entry in entries}
     unknown = given.keys() - targets.keys()
     wrong = {
         f"{name} {list(shape)} instead of {list(targets[name].shape)}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
+import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from grpo_trainer.records import GenerationRequest, Rollout
 from grpo_trainer.stacks import thread_stacks
+from grpo_trainer.transport.plan import Seat
 
 from .engine import EngineOptions, create_engine
 
@@ -29,6 +32,8 @@ class ProducerInfo:
     backend: str
     host: str
     pid: int
+    node: str
+    """Ray's id of its node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +52,32 @@ class Producer:
     """Generates rollouts. Its methods may be called at once; the engine batches what they ask."""
 
     def __init__(self, options: EngineOptions, backend: str, name: str) -> None:
-        self._info = ProducerInfo(name, backend, socket.gethostname(), os.getpid())
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()
+        self._info = ProducerInfo(name, backend, socket.gethostname(), os.getpid(), node)
         self._engine = create_engine(backend, options)
+        # Ray builds this object off the main thread, where Python sets no handler. This one may be
+        # set anywhere, and writes a trace. After the engine, whose processes must not inherit it.
+        self._terminated, written = os.pipe()
+        faulthandler.register(signal.SIGTERM, written, all_threads=False)
         self._loading = asyncio.Lock()
         self._apply_seconds = 0.0
 
     async def ready(self) -> ProducerInfo:
         """Answers once the engine is built; it may still be without weights."""
+        await self._engine.ready()
         return self._info
+
+    async def told_to_stop(self) -> None:
+        """Answers at the first SIGTERM to this process, which goes on; a second one ends it."""
+        told, loop = asyncio.Event(), asyncio.get_running_loop()
+        loop.add_reader(self._terminated, told.set)
+        try:
+            await told.wait()
+        finally:
+            loop.remove_reader(self._terminated)
+        faulthandler.unregister(signal.SIGTERM)
 
     async def rollout(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Rollout]:
         """Yield each request's rollout as it finishes.
@@ -87,6 +110,18 @@ class Producer:
             except TimeoutError:
                 raise TimeoutError(f"weights did not arrive in {deadline_seconds:g} s") from None
             seconds = await self._engine.load_weights(bundles)
+        self._apply_seconds += seconds
+        return seconds
+
+    async def join_group(self, seats: Sequence[Seat]) -> None:
+        """Become a receiver of broadcasts; raises RuntimeError when the groups do not form."""
+        async with self._loading:
+            await self._engine.join_group(seats)
+
+    async def receive_weights(self, version: int) -> float:
+        """Switch to a version that is being broadcast; see `RolloutEngine.receive_weights`."""
+        async with self._loading:
+            seconds = await self._engine.receive_weights(version)
         self._apply_seconds += seconds
         return seconds
 

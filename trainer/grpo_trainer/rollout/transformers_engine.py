@@ -13,11 +13,19 @@ from transformers import AutoTokenizer
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from grpo_trainer.records import Completion, FinishReason, GenerationRequest, Rollout
+from grpo_trainer.transport.group import RoundOffError, WeightReceiver
+from grpo_trainer.transport.plan import Seat
 from grpo_trainer.weights import WeightBundle
 
 from .decoding import Replies, StopCondition, decode
 from .engine import EngineClosedError, EngineOptions
-from .model import build_model, end_of_sequence_ids, write_weights
+from .model import (
+    build_model,
+    check_tensors,
+    end_of_sequence_ids,
+    write_tensors,
+    write_weights,
+)
 from .queueing import PendingRequest, split_microbatch
 from .stopwatch import Stopwatch
 
@@ -39,6 +47,7 @@ class TransformersEngine:
         self._eos_ids = end_of_sequence_ids(options, self._model, self._tokenizer)
         self._stop_conditions: dict[tuple[str, ...], StopCondition] = {}
         self._version: int | None = None
+        self._receiver: WeightReceiver | None = None
         # One thread runs everything of torch; micro-batches and weights take turns on it, in the
         # order of arrival, so that no forward pass sees half a version.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
@@ -57,6 +66,9 @@ class TransformersEngine:
     def busy_seconds(self) -> float:
         return self._busy.seconds
 
+    async def ready(self) -> None:
+        self._check_open()
+
     async def generate(self, request: GenerationRequest) -> Rollout:
         self._check_open()
         pending = PendingRequest(request)
@@ -68,6 +80,22 @@ class TransformersEngine:
         async with self._turn:
             began = time.perf_counter()
             self._version = await self._in_thread(write_weights, self._model, bundles)
+            seconds = time.perf_counter() - began
+        self._wake()
+        return seconds
+
+    async def join_group(self, seats: Sequence[Seat]) -> None:
+        self._receiver = None  # the sockets of a group that is over
+        # Not in the engine's thread: replies go on while the group comes together.
+        receiver = await asyncio.to_thread(WeightReceiver, seats, 0, self._model.device)
+        check_tensors(self._model, receiver.entries)
+        self._receiver = receiver
+
+    async def receive_weights(self, version: int) -> float:
+        async with self._turn:
+            began = time.perf_counter()
+            await self._in_thread(self._receive, version)
+            self._version = version
             seconds = time.perf_counter() - began
         self._wake()
         return seconds
@@ -99,6 +127,8 @@ class TransformersEngine:
         try:
             while self._queue:
                 async with self._turn:
+                    if self._version is None:
+                        return  # lost on their way; the next ones wake it again
                     self._running, self._queue = split_microbatch(
                         self._queue, self._options.microbatch, self._options.microbatch_replies
                     )
@@ -120,6 +150,15 @@ class TransformersEngine:
         for pending, rollout in zip(batch, rollouts, strict=True):
             if not pending.answer.done():
                 pending.answer.set_result(rollout)
+
+    def _receive(self, number: int) -> None:
+        receiver = self._receiver
+        if receiver is None:
+            raise RoundOffError("in no group")
+        receiver.meet(number)
+        # From here to the end the weights are of two versions.
+        self._version = None
+        write_tensors(self._model, receiver.tensors(keep=False))
 
     def _rollouts(self, requests: Sequence[GenerationRequest], version: int) -> list[Rollout]:
         strings = requests[0].sampling.stop_strings

@@ -10,11 +10,21 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 from grpo_trainer.records import GenerationRequest, Rollout
+from grpo_trainer.transport.plan import Seat
 from grpo_trainer.weights import WeightBundle
 
 from .engine import EngineClosedError, EngineOptions
 from .stopwatch import Stopwatch
-from .vllm_weights import UNFIT, WORKER_CLASS, Shapes, SharedWeights, check_version
+from .vllm_weights import (
+    LOST,
+    UNFIT,
+    UNTOUCHED,
+    WORKER_CLASS,
+    Shapes,
+    SharedWeights,
+    check_shapes,
+    version_of,
+)
 
 SHUTDOWN_SECONDS = 10.0
 """For the engine's processes to end before they are killed."""
@@ -58,6 +68,9 @@ class VllmEngine:
     def busy_seconds(self) -> float:
         return self._busy.seconds
 
+    async def ready(self) -> None:
+        await self._ask("end_with", os.getpid())
+
     async def generate(self, request: GenerationRequest) -> Rollout:
         self._check_open()
         answer = asyncio.create_task(self._answer(request))
@@ -72,16 +85,29 @@ class VllmEngine:
     async def load_weights(self, bundles: Sequence[WeightBundle]) -> float:
         self._check_open()
         async with self._loading:
-            version, shapes = check_version(bundles, self._shapes)
+            version = version_of(bundles)
+            entries = [entry for bundle in bundles for entry in bundle.entries]
+            shapes = check_shapes(entries, self._shapes)
             weights = await asyncio.to_thread(SharedWeights, bundles)
             try:
                 async with self._drained():
-                    with _portable_errors():
-                        seconds = await self._switch(version, weights)
+                    seconds = await self._switch(version, "write_weights", *weights.handle)
             finally:
                 weights.close()
             self._shapes = shapes
         return seconds
+
+    async def join_group(self, seats: Sequence[Seat]) -> None:
+        self._check_open()
+        entries = [entry for seat in seats for entry in seat.stage.entries]
+        _check(await self._ask("join_group", [seat.plain() for seat in seats]))
+        # Not before: the others would wait for one that stays away.
+        self._shapes = check_shapes(entries, self._shapes)
+
+    async def receive_weights(self, version: int) -> float:
+        self._check_open()
+        async with self._loading, self._drained():
+            return await self._switch(version, "receive_weights", version)
 
     async def close(self) -> None:
         self._closed = True
@@ -145,23 +171,36 @@ class VllmEngine:
                 self._draining = False
                 self._changed.notify_all()
 
-    async def _switch(self, version: int, weights: SharedWeights) -> float:
-        """Replace the weights and all that was computed with the old ones."""
+    async def _switch(self, version: int, method: str, *arguments: Any) -> float:
+        """Have the workers replace the weights, and forget what was computed with the old ones.
+
+        Without whole weights nothing is generated: what is under way rests until there are some.
+        """
         began = time.perf_counter()
         self._pause(True)
         try:
-            if self._version is None:
-                await self._llm.collective_rpc("end_with", args=(os.getpid(),))
-            await self._llm.pause_generation(mode="keep", clear_cache=True)
-            faults = await self._llm.collective_rpc("write_weights", args=weights.handle)
-            if any(faults):
-                raise ValueError(f"{UNFIT}: {next(filter(None, faults))}")
-            await self._llm.update_weight_version(str(version))
-            self._version = version
-            await self._llm.resume_generation()
+            with _portable_errors():
+                await self._llm.pause_generation(mode="keep", clear_cache=True)
+                fault = await self._ask(method, *arguments)
+                if not fault:
+                    await self._llm.update_weight_version(str(version))
+                    self._version = version
+                elif not fault.startswith(UNTOUCHED):
+                    self._version = None
+                if self._version is not None:
+                    await self._llm.resume_generation()
         finally:
             self._pause(False)
+        _check(fault)
         return time.perf_counter() - began
+
+    async def _ask(self, method: str, *arguments: Any) -> str:
+        """Call a method of the workers'; returns the worst fault that they report, or nothing."""
+        faults: list[str] = await self._llm.collective_rpc(method, args=arguments)
+        worst = max(faults, key=lambda fault: (bool(fault), not fault.startswith(UNTOUCHED)))
+        alike = len({bool(fault) for fault in faults}) == 1
+        # What only some of them have is lost.
+        return worst if alike else f"{LOST}: {worst}"
 
     def _count(self, replies: int) -> None:
         self._replies += replies
@@ -176,6 +215,12 @@ class VllmEngine:
         self._timed.close()
         if self._replies and not self._paused:
             self._timed.enter_context(self._busy)
+
+
+def _check(fault: str) -> None:
+    """Raise what a worker reports."""
+    if fault:
+        raise (ValueError if fault.startswith(UNFIT) else RuntimeError)(fault)
 
 
 @contextmanager

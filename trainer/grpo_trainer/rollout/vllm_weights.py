@@ -11,7 +11,7 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import astuple
 from typing import Any
 
@@ -19,12 +19,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grpo_trainer.weights import WeightBundle, layout
+from grpo_trainer.transport.group import RoundOffError, WeightReceiver, WeightsLostError
+from grpo_trainer.transport.plan import Seat
+from grpo_trainer.weights import TensorEntry, WeightBundle, layout
 
 Shapes = dict[str, tuple[int, ...]]
 
 WORKER_CLASS = f"{__name__}.WeightWriter"
 UNFIT = "weights do not fit the model"
+UNTOUCHED = "weights untouched"
+LOST = "weights lost"
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
@@ -56,7 +60,12 @@ class WeightWriter:
     model_runner: Any
     vllm_config: Any
 
-    def end_with(self, pid: int) -> None:
+    device: torch.device
+    rank: int
+    receiver: WeightReceiver | None = None
+    """Of broadcasts."""
+
+    def end_with(self, pid: int) -> str:
         """End this process when that one ends, however it does: nobody else would."""
         descriptor = os.pidfd_open(pid)
 
@@ -65,8 +74,48 @@ class WeightWriter:
             os.kill(os.getpid(), signal.SIGKILL)
 
         threading.Thread(target=watch, daemon=True, name="end-with-producer").start()
+        return ""
+
+    def join_group(self, seats: Sequence[Sequence[Any]]) -> str:
+        """Become a receiver of broadcasts; returns what went wrong, or nothing."""
+        self.receiver = None  # the sockets of a group that is over
+        try:
+            self.receiver = WeightReceiver([Seat.of(s) for s in seats], self.rank, self.device)
+        except RuntimeError as error:
+            return f"{UNTOUCHED}: {error}"
+        return ""
+
+    def receive_weights(self, number: int) -> str:
+        """Take part in a broadcast; returns what went wrong, or nothing."""
+        if self.receiver is None:
+            return f"{UNTOUCHED}: in no group"
+        try:
+            self.receiver.meet(number)
+        except RoundOffError as error:
+            return f"{UNTOUCHED}: {error}"
+        names = {entry.name for entry in self.receiver.entries}
+        arriving = ((entry.name, tensor) for entry, tensor in self.receiver.tensors(keep=True))
+        try:
+            return self._write(self._with_head(arriving, names))
+        except WeightsLostError as error:
+            return f"{LOST}: {error}"
 
     def write_weights(self, path: str, entries: Sequence[Sequence[Any]]) -> str:
+        """Write one version from shared memory; returns what is wrong with it, or nothing."""
+        names = {entry[0] for entry in entries}
+        return self._write(self._with_head(_tensors(path, entries), names))
+
+    def _with_head(
+        self, tensors: Iterable[tuple[str, Tensor]], names: Collection[str]
+    ) -> Iterator[tuple[str, Tensor]]:
+        """With a head where it is tied: on a CPU it is a packed copy, which would stay the old."""
+        tied = self.vllm_config.model_config.hf_text_config.tie_word_embeddings
+        for name, tensor in tensors:
+            yield name, tensor
+            if tied and name == _EMBEDDING and _HEAD not in names:
+                yield _HEAD, tensor
+
+    def _write(self, tensors: Iterator[tuple[str, Tensor]]) -> str:
         """Write one version in place; returns what is wrong with it, or nothing."""
         from vllm.model_executor.model_loader.reload import (
             finalize_layerwise_reload,
@@ -76,45 +125,40 @@ class WeightWriter:
         config = self.vllm_config.model_config
         model = self.model_runner.get_model()
         expected = {name for name, _ in model.named_parameters()}
-        tied = config.hf_text_config.tie_word_embeddings
         # As `model_runner.reload_weights` does, which only logs what is missing.
         initialize_layerwise_reload(model)
         try:
-            written = model.load_weights(_tensors(path, entries, tied))
+            written = model.load_weights(tensors)
+        except WeightsLostError:
+            raise
         except (ValueError, KeyError, RuntimeError, AssertionError) as error:
             # Only its text would reach the engine from here, and the type says whose fault it is.
-            return f"{type(error).__name__}: {error}"
+            return f"{UNFIT}: {type(error).__name__}: {error}"
         finally:
             finalize_layerwise_reload(model, config)
         missing = sorted(expected - written)
-        return f"missing: {', '.join(missing)}" if missing else ""
+        return f"{UNFIT}: missing: {', '.join(missing)}" if missing else ""
 
 
-def _tensors(
-    path: str, entries: Sequence[Sequence[Any]], tied: bool
-) -> Iterator[tuple[str, Tensor]]:
+def _tensors(path: str, entries: Sequence[Sequence[Any]]) -> Iterator[tuple[str, Tensor]]:
     """The tensors of a version, over a mapping that is private to this process."""
     memory = np.memmap(path, dtype=np.uint8, mode="c")
-    names = {entry[0] for entry in entries}
     for name, dtype, shape, offset, size in entries:
         raw = torch.from_numpy(memory[offset : offset + size])
-        tensor = raw.view(getattr(torch, dtype)).view(tuple(shape))
-        yield name, tensor
-        if tied and name == _EMBEDDING and _HEAD not in names:
-            # On a CPU the head has a packed copy of its own, which would stay what it was.
-            yield _HEAD, tensor
+        yield name, raw.view(getattr(torch, dtype)).view(tuple(shape))
 
 
-def check_version(bundles: Sequence[WeightBundle], shapes: Shapes | None) -> tuple[int, Shapes]:
-    """The version of bundles that fit together, and their shapes, which may be given already.
-
-    Raises:
-        ValueError: the bundles differ in version or have other tensors than `shapes`.
-    """
+def version_of(bundles: Sequence[WeightBundle]) -> int:
+    """The version that bundles are of; raises ValueError when they differ."""
     versions = {bundle.version for bundle in bundles}
     if len(versions) != 1:
         raise ValueError(f"weights: one version at a time, got bundles of {sorted(versions)}")
-    given = {entry.name: entry.shape for bundle in bundles for entry in bundle.entries}
+    return versions.pop()
+
+
+def check_shapes(entries: Sequence[TensorEntry], shapes: Shapes | None) -> Shapes:
+    """Shapes by name; raises ValueError unless they are `shapes`, where these are known already."""
+    given = {entry.name: entry.shape for entry in entries}
     if shapes is not None and given != shapes:
         common = given.keys() & shapes.keys()
         faults = {
@@ -128,4 +172,4 @@ def check_version(bundles: Sequence[WeightBundle], shapes: Shapes | None) -> tup
         }
         text = "; ".join(f"{fault}: {', '.join(sorted(n))}" for fault, n in faults.items() if n)
         raise ValueError(f"{UNFIT}: {text}")
-    return versions.pop(), given
+    return given

@@ -1,7 +1,7 @@
 """The one contract of operator, command line and trainer: pydantic and the standard library."""
 
 from .base import API_GROUP, API_VERSION, KIND, MAX_NAME_LENGTH
-from .cluster import CPU, Backend, WeightUpdate
+from .cluster import CPU, Backend, WeightTransport, WeightUpdate
 from .derived import ResolvedAlgorithm, resolve_algorithm, resolve_stop_strings
 from .faults import InvalidManifestError, parse_manifest
 from .job import GRPOJob, GRPOJobSpec, Metadata
@@ -52,6 +52,7 @@ __all__ = [
     "ResolvedAlgorithm",
     "RewardType",
     "RunState",
+    "WeightTransport",
     "WeightUpdate",
     "WorkersStatus",
     "parse_manifest",

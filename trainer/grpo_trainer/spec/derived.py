@@ -25,6 +25,7 @@ class ResolvedAlgorithm:
     max_attempts: int
     overlong: bool
     overlong_buffer_tokens: int
+    overlong_penalty: float
     mask_truncated: bool
 
 
@@ -39,6 +40,7 @@ def resolve_algorithm(spec: GRPOJobSpec) -> ResolvedAlgorithm:
     """
     a, dapo = spec.algorithm, spec.algorithm.name is AlgorithmName.DAPO
     aggregation = LossAggregation.TOKEN if dapo else LossAggregation.SAMPLE
+    right_reward = 1.0 if spec.reward.type is RewardType.CUSTOM else 10.0
     buffer_tokens = max(1, min(1024, spec.sampling.max_new_tokens // 4))
     return ResolvedAlgorithm(
         learning_rate=a.learning_rate,
@@ -53,6 +55,7 @@ def resolve_algorithm(spec: GRPOJobSpec) -> ResolvedAlgorithm:
         max_attempts=a.dynamic_sampling.max_attempts,
         overlong=_or(a.overlong.enabled, dapo),
         overlong_buffer_tokens=_or(a.overlong.buffer_tokens, buffer_tokens),
+        overlong_penalty=_or(a.overlong.penalty, right_reward),
         mask_truncated=_or(a.overlong.mask_truncated, dapo),
     )
 

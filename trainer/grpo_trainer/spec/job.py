@@ -51,6 +51,7 @@ class GRPOJobSpec(Record):
     max_steps: PositiveInt | None = None
     """Optimizer steps after which the run ends, if the data set lasts that long."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 42
+    """Of the order of the prompts, the sampling of replies and everything else that is drawn."""
     reward: RewardSpec = RewardSpec()
     sampling: SamplingSpec = SamplingSpec()
     batch: BatchSpec = BatchSpec()
@@ -80,10 +81,15 @@ class GRPOJobSpec(Record):
     queue_name: NonEmptyStr | None = None
     """Kueue's local queue."""
     priority_class_name: NonEmptyStr | None = None
+    """PriorityClass of all pods."""
     image_pull_secrets: tuple[NamedRef, ...] = ()
+    """Secrets for pulling the images."""
     env: tuple[EnvVar, ...] = ()
+    """Variables of every process. A local run takes those with a `value`."""
     env_from: tuple[EnvFromSource, ...] = ()
+    """Secrets and ConfigMaps whose keys become variables; only in a cluster."""
     service_account_name: NonEmptyStr | None = None
+    """ServiceAccount of all pods; without one they get no token."""
 
     @property
     def consumer_processes(self) -> int:

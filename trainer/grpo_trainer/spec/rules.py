@@ -113,6 +113,31 @@ def _producers(spec: "GRPOJobSpec") -> Iterator[Fault]:
         )
 
 
+def _autoscale(spec: "GRPOJobSpec") -> Iterator[Fault]:
+    p, scale = spec.producers, spec.producers.autoscale
+    if scale is None:
+        return
+    low, high = scale.min_replicas, scale.max_replicas
+    if low > high:
+        yield Fault("spec.producers.autoscale.minReplicas", low, f"at most maxReplicas ({high})")
+    elif not low <= p.replicas <= high:
+        yield Fault(
+            "spec.producers.replicas", p.replicas, f"within autoscale's range ({low} to {high})"
+        )
+    if p.min_available > low:
+        yield Fault(
+            "spec.producers.minAvailable",
+            p.min_available,
+            f"at most autoscale.minReplicas ({low})",
+        )
+    if spec.queue_name is not None:
+        yield Fault(
+            "spec.queueName",
+            spec.queue_name,
+            "absent with producers.autoscale: Kueue reserves quota for a fixed number of pods",
+        )
+
+
 def _storage(spec: "GRPOJobSpec") -> Iterator[Fault]:
     storage = spec.storage
     if storage is not None and (storage.claim_name is None) == (storage.size is None):
@@ -132,6 +157,7 @@ RULES: tuple[Callable[["GRPOJobSpec"], Iterator[Fault]], ...] = (
     _algorithm,
     _reward,
     _producers,
+    _autoscale,
     _storage,
     _environment,
 )

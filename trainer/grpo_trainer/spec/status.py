@@ -47,6 +47,11 @@ class RunState(StrEnum):
     STOPPED = "stopped"
     FAILED = "failed"
 
+    @property
+    def is_end(self) -> bool:
+        """Whether nothing will follow."""
+        return self in (RunState.SUCCEEDED, RunState.STOPPED, RunState.FAILED)
+
 
 class ExitCode:
     """How a driver ends: done, unfit spec or data (no retry mends it), stopped by request."""
@@ -97,6 +102,8 @@ class Progress(Record):
     progress: ProgressStatus = ProgressStatus()
     metrics: MetricsStatus = MetricsStatus()
     workers: WorkersStatus = WorkersStatus()
+    producers_wanted: NonNegativeInt | None = None
+    """Producers that would keep the consumers busy; None where their number is fixed."""
     checkpoint: CheckpointStatus | None = None
     updated: datetime | None = None
 

@@ -79,6 +79,9 @@ class OverlongSpec(Record):
     """Soft penalty for long replies. On for DAPO, off for GRPO when absent."""
     buffer_tokens: PositiveInt | None = None
     """Tokens before the limit over which the penalty grows; absent: min(1024, maxNewTokens / 4)."""
+    penalty: PositiveFloat | None = None
+    """Taken off the reward of a reply at the limit; absent: what a right answer pays, 10, or 1 with
+    a custom reward."""
     mask_truncated: bool | None = None
     """Leave replies that hit the limit out of the loss. On for DAPO, off for GRPO when absent."""
 
@@ -97,7 +100,9 @@ class AlgorithmSpec(Record):
     loss_aggregation: LossAggregation | None = None
     """Mean over samples of their token means, or over tokens; absent: GRPO sample, DAPO token."""
     dynamic_sampling: DynamicSamplingSpec = DynamicSamplingSpec()
+    """Which groups are trained on."""
     overlong: OverlongSpec = OverlongSpec()
+    """What long replies cost."""
     importance_sampling_cap: Annotated[float, Field(ge=1)] = 2.0
     """Upper bound of a token's importance ratio between the sampling and the training policy."""
 
@@ -173,6 +178,7 @@ class RolloutLogSpec(Record):
 
 class WandbSpec(Record):
     entity: NonEmptyStr | None = None
+    """Team or user that the run belongs to; the account's own when absent."""
     secret_name: NonEmptyStr | None = None
     """Secret with key WANDB_API_KEY, required in a cluster; locally the environment serves."""
 
@@ -181,6 +187,8 @@ class TrackingSpec(Record):
     project: NonEmptyStr = "GRPO"
     """Name under which trackers file the run."""
     tensorboard: bool = True
+    """Write TensorBoard's files to the run directory."""
     wandb: WandbSpec | None = None
+    """Send metrics to Weights & Biases."""
     profiling: bool = False
     """Write traces of the consumers' first steps to the run directory's `logs`."""

@@ -1,0 +1,114 @@
+"""What the benchmark of the operator has measured, and its table."""
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+
+from .table import load
+
+HEAD = ("jobs", "", "GRPOJob", "RayJob", "GRPOJob again")
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How many jobs of one kind fared. Seconds are from a job's creation unless said otherwise."""
+
+    created: float
+    """From the first creation to the last."""
+    clusters: float
+    """From the first creation until the last RayCluster was ready."""
+    ready: tuple[float, ...]
+    """Of each job, until its own status says that its pods are."""
+    writes: Counter[str]
+    """API server's count, by anybody, up to the last job's readiness."""
+    load: float
+    """Load average of the last minute, at that moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operated:
+    """What only the operator is asked."""
+
+    run: Run
+    running: tuple[float, ...]
+    calls: Counter[str]
+    phases: int
+    """Changes of phase."""
+    latencies: tuple[float, ...]
+    """Seconds from a job's last pod being Ready to its status telling so."""
+    cpu: float
+    rest_seconds: float
+    rest_cpu: float
+    rest_calls: Counter[str]
+    rest_writes: Counter[str]
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One control plane: GRPOJobs, RayJobs, GRPOJobs again."""
+
+    jobs: int
+    first: Operated
+    ray: Run
+    second: Operated
+
+
+def _percentiles(values: Sequence[float], *wanted: int) -> str:
+    cuts = quantiles(values, n=100, method="inclusive")
+    return "/".join(f"{cuts[percent - 1]:.2f}" for percent in wanted)
+
+
+def _total(count: Counter[str], start: str = "") -> int:
+    return sum(n for name, n in count.items() if name.startswith(start))
+
+
+def _run_rows(run: Run, jobs: int, kind: str) -> dict[str, str]:
+    return {
+        "all created, s": f"{run.created:.1f}",
+        "all RayClusters ready, s": f"{run.clusters:.1f}",
+        "apply to pods known ready p50/95, s": _percentiles(run.ready, 50, 95),
+        "load average then": f"{run.load:.1f}",
+        "writes a job, by all": f"{_total(run.writes) / jobs:.2f}",
+        "  of the job object": f"{_total(run.writes, kind) / jobs:.2f}",
+    }
+
+
+def _operated_rows(operated: Operated, jobs: int) -> dict[str, str]:
+    writes = sum(n for name, n in operated.calls.items() if not name.startswith(("get", "list")))
+    status = operated.run.writes["grpojobs/status"]
+    minute = 60 / operated.rest_seconds
+    return {
+        **_run_rows(operated.run, jobs, "grpojobs"),
+        "  by the operator": f"{writes / jobs:.2f}",
+        "reads a job, by the operator": f"{(_total(operated.calls) - writes) / jobs:.2f}",
+        "status writes a change of phase": f"{status / operated.phases:.2f}",
+        "apply to Running p50/95, s": _percentiles(operated.running, 50, 95),
+        "pod ready to status p50/95/99, s": _percentiles(operated.latencies, 50, 95, 99),
+        "operator CPU to Running, s": f"{operated.cpu:.1f}",
+        "operator peak RSS, MiB": f"{operated.peak_bytes / MIB:.0f}",
+        "at rest, operator CPU s a minute": f"{operated.rest_cpu * minute:.1f}",
+        "  its API calls a minute": f"{_total(operated.rest_calls) * minute:.0f}",
+        "  writes by all a minute": f"{_total(operated.rest_writes) * minute:.0f}",
+    }
+
+
+def rows(measured: Measured) -> list[tuple[str, ...]]:
+    jobs = measured.jobs
+    ours = [_operated_rows(each, jobs) for each in (measured.first, measured.second)]
+    theirs = _run_rows(measured.ray, jobs, "rayjobs")
+    first, second = ours
+    return [(str(jobs), what, first[what], theirs.get(what, "-"), second[what]) for what in first]
+
+
+def report(measured: Measured) -> None:
+    """The counts behind the table, for who wants to know what was written."""
+    print(f"{measured.jobs} jobs: {load()}", file=sys.stderr)
+    for name, operated in (("first", measured.first), ("second", measured.second)):
+        print(name, "writes", dict(operated.run.writes), file=sys.stderr)
+        print(name, "calls", dict(operated.calls), file=sys.stderr)
+        print(name, "calls at rest", dict(operated.rest_calls), file=sys.stderr)
+    print("RayJob writes", dict(measured.ray.writes), file=sys.stderr, flush=True)

@@ -1,0 +1,198 @@
+"""Producers that come and go during a whole run, over real Ray, ColossalAI and transformers.
+
+Aspects: a producer whose process or whose node is asked to end gives its prompts back while it
+still lives, counts as no failure and loses no prompt, and the consumers train on; a run scales
+its producers by itself, within its range.
+"""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_trainer.builtin import addition_rows
+from support.runs import Run, manifest
+
+Start = Callable[..., Run]
+SLOW_PRODUCERS = {
+    "sampling": {"numGenerations": 2},
+    "batch": {"inferenceMicrobatchSize": 1, "trainMicrobatchSize": 16},
+}
+SLOW_CONSUMERS = {"batch": {"inferenceMicrobatchSize": 8, "trainMicrobatchSize": 1}}
+ENDLESS = {"maxSteps": 5000, "numEpisodes": 100, "buffer": {"maxStaleness": 2}}
+STOPPED = re.compile(r"(producer-\d+) stops: (.+); (\d+) prompts go back")
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    runs: list[Run] = []
+
+    def begin(*arguments: str) -> Run:
+        runs.append(Run(tmp_path / "run", *arguments))
+        return runs[-1]
+
+    yield begin
+    for run in runs:
+        run.end()
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory whose path leaves room for the names of sockets."""
+    with tempfile.TemporaryDirectory(prefix="grpo-test-", ignore_cleanup_errors=True) as path:
+        yield Path(path)
+
+
+def add_node(run: Run, places: int) -> subprocess.Popen[bytes]:
+    """A node that joins the run's Ray, as a pod of producers does."""
+    (raylet,) = [p for p in run.remember_children() if p.name() == "raylet"]
+    (address,) = [a for a in raylet.cmdline() if a.startswith("--gcs-address=")]
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
+            *("--address", address.partition("=")[2], "--num-cpus", "1"),
+            *("--resources", json.dumps({"grpo_producer": places})),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def progress(run: Run) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(run.get("/progress"))
+    return body
+
+
+def ready_producers(run: Run) -> int:
+    """None before the first step, when nobody may answer yet."""
+    if run.steps == 0:
+        return 0
+    count: int = progress(run)["workers"]["producersReady"]
+    return count
+
+
+def stop(run: Run) -> None:
+    run.process.send_signal(signal.SIGINT)
+    assert run.wait(60) == 75, run.output[-3000:]
+
+
+def assert_no_prompt_was_lost(run: Run) -> None:
+    """Every prompt that was offered and left the buffer ended once, by being trained on."""
+    last = run.metrics[-1]
+    assert [line["grpo_step"] for line in run.metrics] == list(range(1, run.steps + 1))
+    assert last["grpo_groups_total{outcome=trained}"] == 8 * run.steps
+    assert last["grpo_groups_total{outcome=dropped}"] == 0
+    assert last.get("grpo_restarts_total{role=consumer}", 0) == 0
+
+
+def test_a_producer_that_is_asked_to_end_gives_its_prompts_back_and_is_replaced(
+    start: Start, tmp_path: Path
+) -> None:
+    run = start(str(manifest(tmp_path / "job.yaml", producers={"replicas": 2}, **ENDLESS)))
+    run.until(lambda: run.steps >= 3 and ready_producers(run) == 2)
+    told = run.actors("Producer")[0]
+    told.terminate()
+    run.until(lambda: STOPPED.search(run.output) is not None)
+    here = run.steps
+    run.until(lambda: not told.is_running() and ready_producers(run) == 2 and run.steps >= here + 5)
+    stop(run)
+    (event,) = STOPPED.finditer(run.output)
+    assert event[2] == "its process was asked to end"
+    # Its prompts were back before it died.
+    assert "went down" not in run.output
+    assert run.metrics[-1].get("grpo_restarts_total{role=producer}", 0) == 0
+    assert run.metrics[-1]["grpo_groups_total{outcome=requeued}"] >= int(event[3])
+    assert_no_prompt_was_lost(run)
+    assert run.leftovers() == []
+
+
+def test_producers_of_a_node_that_is_asked_to_end_give_their_prompts_back_before_they_die(
+    start: Start, tmp_path: Path, short: Path
+) -> None:
+    file = manifest(tmp_path / "job.yaml", **ENDLESS)
+    run = start(str(file), "--ray_dir", str(short))
+    run.until(lambda: run.steps >= 2)
+    own = {actor.pid for actor in run.actors("Producer")}
+    node = add_node(run, places=2)
+    try:
+        run.until(lambda: ready_producers(run) == 3)
+        here = run.steps
+        run.until(lambda: run.steps >= here + 3)
+        node.terminate()
+        run.until(lambda: len(STOPPED.findall(run.output)) == 2)
+        node.wait(120)
+        here = run.steps
+        run.until(lambda: run.steps >= here + 5)
+        assert progress(run)["workers"]["producersDesired"] == 1
+        assert {actor.pid for actor in run.actors("Producer")} == own
+        stop(run)
+    finally:
+        node.kill()
+        node.wait(10)
+    assert {reason for _, reason, _ in STOPPED.findall(run.output)} == {"its node was told to go"}
+    assert "went down" not in run.output
+    assert run.metrics[-1].get("grpo_restarts_total{role=producer}", 0) == 0
+    assert_no_prompt_was_lost(run)
+
+
+def test_every_prompt_of_the_data_ends_once_though_producers_go_again_and_again(
+    start: Start, tmp_path: Path
+) -> None:
+    rows = [json.dumps(row) for row in addition_rows("train")][:1200]
+    data = tmp_path / "data.jsonl"
+    data.write_text("\n".join(rows))
+    file = manifest(
+        tmp_path / "job.yaml",
+        maxSteps=5000,
+        numEpisodes=3,
+        dataset={"path": str(data)},
+        producers={"replicas": 2},
+        buffer={"maxStaleness": 2},
+        checkpoint={"interval": 0},
+        **SLOW_PRODUCERS,
+    )
+    run = start(str(file))
+    for count in range(3):
+        run.until(lambda: ready_producers(run) == 2)
+        run.actors("Producer")[count % 2].terminate()
+        run.until(lambda n=count: len(STOPPED.findall(run.output)) > n)
+    assert run.wait() == 0, run.output[-3000:]
+    last = run.metrics[-1]
+    assert last.get("grpo_restarts_total{role=producer}", 0) == 0
+    assert last["grpo_groups_total{outcome=requeued}"] > 0
+    assert run.steps == 3 * len(rows) / 8
+    assert_no_prompt_was_lost(run)
+
+
+def test_a_run_adds_producers_while_its_consumers_wait(start: Start, tmp_path: Path) -> None:
+    producers = {"replicas": 1, "autoscale": {"minReplicas": 1, "maxReplicas": 2}}
+    file = manifest(tmp_path / "job.yaml", producers=producers, **SLOW_PRODUCERS, **ENDLESS)
+    run = start(str(file))
+    run.until(lambda: ready_producers(run) == 2)
+    assert progress(run)["producersWanted"] == 2
+    here = run.steps
+    run.until(lambda: run.steps >= here + 5)
+    stop(run)
+    assert "2 producers wanted, 1 ready" in run.output
+    assert_no_prompt_was_lost(run)
+
+
+def test_a_run_gives_up_producers_that_only_wait(start: Start, tmp_path: Path) -> None:
+    producers = {"replicas": 3, "autoscale": {"minReplicas": 1, "maxReplicas": 3}}
+    file = manifest(tmp_path / "job.yaml", producers=producers, **SLOW_CONSUMERS, **ENDLESS)
+    run = start(str(file))
+    run.until(lambda: ready_producers(run) == 3)
+    run.until(lambda: ready_producers(run) < 3)
+    here = run.steps
+    run.until(lambda: run.steps >= here + 5)
+    assert progress(run)["producersWanted"] in (1, 2)
+    stop(run)
+    assert any(why == "fewer producers are wanted" for _, why, _ in STOPPED.findall(run.output))
+    assert_no_prompt_was_lost(run)

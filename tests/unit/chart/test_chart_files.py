@@ -1,0 +1,82 @@
+"""The files of the chart that no template makes.
+
+Aspects: the definition; the version; the schema of the values against the values; their
+documentation.
+
+`UPDATE_SNAPSHOTS=1 pytest` copies the definition and rewrites the documentation's table.
+"""
+
+import copy
+import tomllib
+
+import jsonschema
+import pytest
+import yaml
+
+from support.helm_chart import CHART, ROOT, committed
+from unit.chart.values_table import table, values
+
+VALUES = (CHART / "values.yaml").read_text()
+SCHEMA = yaml.safe_load((CHART / "values.schema.json").read_text())
+PAGE = ROOT / "docs" / "install.md"
+BEGIN, END = "<!-- the values, from values.yaml -->\n", "<!-- end -->"
+
+
+def test_the_charts_definition_is_the_generated_one():
+    generated = (ROOT / "crds" / "grpojobs.yaml").read_text()
+    same = generated == committed(CHART / "files" / "grpojobs.yaml", generated)
+    assert same, "cp crds/grpojobs.yaml helm/grpo-operator/files/"
+
+
+def test_the_chart_has_the_version_of_the_programs_it_installs():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == version
+
+
+def test_the_defaults_are_legal():
+    jsonschema.validate(yaml.safe_load(VALUES), SCHEMA)
+
+
+def resolved(schema):
+    """A schema of the file, with a reference followed."""
+    return SCHEMA["definitions"][schema["$ref"].rsplit("/", 1)[1]] if "$ref" in schema else schema
+
+
+def sections(schema, path=()):
+    """The path of every mapping whose keys are known."""
+    properties = resolved(schema).get("properties", {})
+    if properties:
+        yield path
+    for key, below in properties.items():
+        yield from sections(below, (*path, key))
+
+
+@pytest.mark.parametrize(
+    "path", list(sections(SCHEMA)), ids=lambda path: ".".join(path) or "values"
+)
+def test_a_misspelt_value_is_refused_wherever_it_stands(path):
+    faulty = copy.deepcopy(yaml.safe_load(VALUES))
+    section = faulty
+    for key in path:
+        section = section.setdefault(key, {})
+    section["misspelt"] = 1
+    with pytest.raises(jsonschema.ValidationError, match="'misspelt' was unexpected"):
+        jsonschema.validate(faulty, SCHEMA)
+
+
+def test_the_schema_knows_the_values_and_no_others():
+    known = {key for key in SCHEMA["properties"] if key != "global"}
+    assert known == yaml.safe_load(VALUES).keys()
+
+
+def test_every_value_has_a_comment():
+    assert [value.path for value in values(VALUES) if not value.comment] == []
+
+
+def test_the_documentation_lists_every_value():
+    text = PAGE.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    current = f"{before}{BEGIN}{table(VALUES)}{END}{after}"
+    assert committed(PAGE, current) == current

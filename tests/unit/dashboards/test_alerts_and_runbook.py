@@ -1,0 +1,57 @@
+"""The alert rules as those who are woken by them need them: named, explained, with a way out.
+
+Whether they fire when they should is tested with Prometheus itself.
+"""
+
+import re
+import shlex
+from typing import Any
+
+import pytest
+
+from grpo_kubectl.cli import build_parser
+from support.prometheus import ROOT, alerts
+from unit.dashboards.metrics import exported, named
+
+RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
+COMMANDS = re.findall(r"^kubectl grpo (.+?)(?: +[#|].*)?$", RUNBOOK, re.MULTILINE)
+each_alert = pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
+
+
+def section(alert: str) -> str:
+    """What the runbook says of an alert."""
+    return RUNBOOK.partition(f"\n## {alert}\n")[2].partition("\n## ")[0]
+
+
+@each_alert
+def test_an_alert_asks_only_for_series_that_are_exported(rule: dict[str, Any]) -> None:
+    assert named([rule["expr"]]) - exported().keys() == set()
+
+
+@each_alert
+def test_an_alert_says_what_is_wrong_and_how_urgent_it_is(rule: dict[str, Any]) -> None:
+    assert rule["annotations"]["summary"] and rule["annotations"]["description"]
+    assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+
+
+@each_alert
+def test_an_alert_leads_to_its_section_of_the_runbook(rule: dict[str, Any]) -> None:
+    assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
+    for heading in ("**Meaning.**", "**Causes.**", "**Look.**", "**Remedy.**"):
+        assert heading in section(rule["alert"]), heading
+
+
+def test_the_runbook_has_no_section_without_an_alert() -> None:
+    sections = re.findall(r"^## (GRPO\w+)$", RUNBOOK, re.MULTILINE)
+    assert sections == [rule["alert"] for rule in alerts()]
+
+
+def test_the_page_on_monitoring_lists_all_alerts_with_their_severity() -> None:
+    page = (ROOT / "docs" / "monitoring.md").read_text()
+    listed = re.findall(r"^\| \[(GRPO\w+)\]\(\S+\) \| (\w+) \|", page, re.MULTILINE)
+    assert listed == [(rule["alert"], rule["labels"]["severity"]) for rule in alerts()]
+
+
+@pytest.mark.parametrize("line", sorted(set(COMMANDS)))
+def test_a_command_of_the_plugin_in_the_runbook_is_one(line: str) -> None:
+    build_parser().parse_args(shlex.split(line))

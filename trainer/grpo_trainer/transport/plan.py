@@ -1,0 +1,64 @@
+"""How a weight version is cut for sending, and who sits where: plain values, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from grpo_trainer.weights import TensorEntry
+
+BUCKET_BYTES = 64 << 20
+"""Sent at once, and held by a receiver beside its model; a larger tensor goes alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What one sender has, and where receivers meet it."""
+
+    host: str
+    port: int
+    entries: tuple[TensorEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A receiver's place in one stage's group; the sender has rank 0."""
+
+    stage: Stage
+    rank: int
+    """Of the first process of an engine; its others follow."""
+    size: int
+    """Of the group, the sender included."""
+    backend: str
+    """`gloo` or `nccl`."""
+
+    def plain(self) -> tuple[Any, ...]:
+        """As nested tuples, which every message format can carry."""
+        return astuple(self)
+
+    @classmethod
+    def of(cls, plain: Sequence[Any]) -> Seat:
+        """From nested sequences, as they come out of a message."""
+        (host, port, entries), rank, size, backend = plain
+        records = tuple(TensorEntry(n, d, tuple(s), o, b) for n, d, s, o, b in entries)
+        return cls(Stage(host, port, records), rank, size, backend)
+
+
+def buckets(
+    entries: Sequence[TensorEntry], limit: int = BUCKET_BYTES
+) -> Iterator[tuple[TensorEntry, ...]]:
+    """Neighbouring tensors whose bytes lie within `limit`, each of them whole."""
+    bucket: list[TensorEntry] = []
+    for entry in entries:
+        if bucket and entry.offset + entry.size - bucket[0].offset > limit:
+            yield tuple(bucket)
+            bucket = []
+        bucket.append(entry)
+    if bucket:
+        yield tuple(bucket)
+
+
+def span(bucket: Sequence[TensorEntry]) -> slice:
+    """Where a bucket lies in the buffer of its stage."""
+    return slice(bucket[0].offset, bucket[-1].offset + bucket[-1].size)
