@@ -5,6 +5,7 @@ import logging
 import sys
 
 from .app import LeaseLostError, MissingKindError, run
+from .kube import ApiError
 from .logs import configure
 from .settings import Settings
 
@@ -22,7 +23,7 @@ def main() -> int:
     except LeaseLostError:
         logging.error("the Lease is lost")
         return 1
-    except MissingKindError as error:
+    except (MissingKindError, ApiError) as error:
         logging.error("%s", error)
         return 1
     return 0

@@ -19,8 +19,16 @@ from .kube import JSON_PATCH, ConflictError, Kube, RefusedError
 from .observe import Observer
 from .observed import Job, Observed, Problem
 from .rayjobs import Head, HeadError, SubmissionRefusedError
-from .rbac import CLAIMS, CLUSTERS, CONFIG_MAPS, JOBS, SECRETS, Resource
-from .render import claim, config_map, ray_cluster, scale_patch, secret
+from .rbac import (
+    CLAIMS,
+    CLUSTERS,
+    CONFIG_MAPS,
+    JOBS,
+    NETWORK_POLICIES,
+    SECRETS,
+    Resource,
+)
+from .render import claim, config_map, network_policy, ray_cluster, scale_patch, secret
 from .render.merge import Object
 from .settings import Settings
 
@@ -74,12 +82,14 @@ class Actor:
             cluster = ray_cluster(job, self.settings)
         except ValueError as error:
             raise ActionRefusedError(Problem("InvalidPodTemplate", str(error))) from error
-        volume = claim(job)
+        volume, access = claim(job), self.settings.network_access
         try:
             if volume is not None:
                 await self._create_once(CLAIMS, volume)
             await self._create_or_update(CONFIG_MAPS, config_map(job))
             await self._create_once(SECRETS, secret(job, secrets.token_urlsafe(32)))
+            if access is not None:
+                await self._create_or_update(NETWORK_POLICIES, network_policy(job, access))
             await self.kube.create(CLUSTERS, job.namespace, cluster)
         except RefusedError as error:
             raise ActionRefusedError(problem_of(error)) from error
@@ -91,7 +101,7 @@ class Actor:
             log.debug("%s %s exists", resource.plural, body["metadata"]["name"])
 
     async def _create_or_update(self, resource: Resource, body: Object) -> None:
-        """Mutable fields of the spec may have changed since it was written."""
+        """The mutable fields of the spec, or the operator's settings, may have changed since."""
         try:
             await self.kube.create(resource, body["metadata"]["namespace"], body)
         except ConflictError:

@@ -6,11 +6,14 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 from aiohttp import web
 from kubernetes.aio import client, config
+from kubernetes.aio.config.incluster_config import SERVICE_TOKEN_FILENAME
 
+from . import rayjobs
 from .accounting import Accounting
 from .act import Actor
 from .audit import Auditor
@@ -44,13 +47,18 @@ async def run(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(name, stop.set)
     metrics = Metrics()
     async with AsyncExitStack() as stack:
-        kube = Kube(await stack.enter_async_context(_api_client()), metrics)
-        session = await stack.enter_async_context(aiohttp.ClientSession())
+        api = await stack.enter_async_context(_api_client())
+        kube = Kube(api, metrics, settings.concurrency)
+        session = await stack.enter_async_context(rayjobs.session())
         await _require_kinds(kube)
-        lease = Lease(kube, settings.lease_namespace, settings.lease_name, settings.identity)
+        # With turns of its own: the Lease must not wait behind a thousand jobs.
+        lease = Lease(
+            Kube(api, metrics), settings.lease_namespace, settings.lease_name, settings.identity
+        )
         health = _follower_health(lease)
         await stack.enter_async_context(_serving(application(metrics, health), settings))
         if not settings.leader_election:
+            metrics.leader.set(1)
             await _lead(kube, session, metrics, settings, health, stop)
             return
         if await _first(lease.acquire(), stop.wait()) == 1:
@@ -80,8 +88,10 @@ async def _lead(
     accounting = Accounting(metrics)
     recorder = Recorder(kube, settings.identity)
     actor = Actor(kube, observer, settings)
-    reconciler = Reconciler(kube, store, observer, actor, recorder, accounting)
-    workers = Workers(reconciler.reconcile, metrics, settings.concurrency)
+    reconciler = Reconciler(
+        kube, store, observer, actor, recorder, accounting, settings.status_seconds
+    )
+    workers = Workers(reconciler.reconcile, metrics)
 
     def wake(key: Key) -> None:
         job = store.job(key)
@@ -130,12 +140,19 @@ async def _require_kinds(kube: Kube) -> None:
 @asynccontextmanager
 async def _api_client() -> AsyncIterator[client.ApiClient]:
     """In a pod its service account's, elsewhere the kubeconfig's."""
+    configuration = client.Configuration()
     try:
-        config.load_incluster_config()
+        config.load_incluster_config(configuration)
+        configuration.refresh_api_key_hook = _read_token
     except config.ConfigException:
-        await config.load_kube_config()
-    async with client.ApiClient() as api:
+        await config.load_kube_config(client_configuration=configuration)
+    async with client.ApiClient(configuration) as api:
         yield api
+
+
+def _read_token(configuration: client.Configuration) -> None:
+    """For each call, since the kubelet renews the token while it is used."""
+    configuration.api_key["BearerToken"] = f"bearer {Path(SERVICE_TOKEN_FILENAME).read_text()}"
 
 
 @asynccontextmanager

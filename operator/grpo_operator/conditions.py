@@ -49,6 +49,10 @@ class Reason(StrEnum):
     ADVANCING = "Advancing"
 
 
+USUAL_REASONS = frozenset({Reason.CREATING, Reason.PODS_PENDING})
+"""Of ClusterReady: what every start goes through."""
+
+
 def find(status: GRPOJobStatus, kind: ConditionType) -> Condition | None:
     """The condition of one type."""
     return next((c for c in status.conditions if c.type is kind), None)

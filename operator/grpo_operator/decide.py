@@ -31,7 +31,7 @@ from .observed import Observed, RayJob, RayJobState
 from .policies.deadlines import run_deadline, seconds_to_next, stall, startup_deadline
 from .policies.loss import attempt_lost
 from .policies.progress import told
-from .policies.readiness import cluster_ready
+from .policies.readiness import cluster_ready, seconds_to_bind
 from .policies.retry import end, next_attempt, seconds_to_wait
 from .policies.suspend import resumption, suspension
 from .policies.ttl import clean_up
@@ -96,7 +96,7 @@ def old_pods_leaving(seen: Observed, now: datetime) -> Decision | None:
     gone = seen.cluster is None or seen.cluster.deleting
     if not gone or (seen.cluster is None and not seen.pods):
         return None
-    ready = cluster_ready(seen)
+    ready = cluster_ready(seen, now)
     phase = seen.job.status.phase
     draft = Draft(seen, now, phase, ready.reason, ready.message, cluster_ready=ready)
     return startup_deadline(seen, now, draft.decision())
@@ -116,7 +116,7 @@ def no_cluster(seen: Observed, now: datetime) -> Decision | None:
         return None
     spec = seen.job.spec
     assert spec is not None
-    ready = cluster_ready(seen) if seen.problem else no(Reason.CREATING)
+    ready = cluster_ready(seen, now) if seen.problem else no(Reason.CREATING)
     draft = Draft(
         seen,
         now,
@@ -134,7 +134,7 @@ def queued(seen: Observed, now: datetime) -> Decision | None:
     """Kueue holds the pods back."""
     if seen.cluster is None or not seen.cluster.suspended:
         return None
-    ready = cluster_ready(seen)
+    ready = cluster_ready(seen, now)
     draft = Draft(seen, now, Phase.QUEUED, ready.reason, ready.message, cluster_ready=ready)
     return draft.decision()
 
@@ -157,7 +157,7 @@ def driver_active(seen: Observed, now: datetime) -> Decision | None:
         phase,
         reason,
         f"attempt {seen.attempt}",
-        cluster_ready=cluster_ready(seen),
+        cluster_ready=cluster_ready(seen, now),
         training=yes(reason, f"attempt {seen.attempt}"),
         stalled=no(Reason.ADVANCING) if phase is Phase.RUNNING else None,
         changes=told(seen.progress),
@@ -167,11 +167,12 @@ def driver_active(seen: Observed, now: datetime) -> Decision | None:
 
 def pods_not_ready(seen: Observed, now: datetime) -> Decision | None:
     """Say which pod is missing and why, until the deadline."""
-    ready = cluster_ready(seen)
+    ready = cluster_ready(seen, now)
     if ready.value == "True":
         return None
+    wait = seconds_to_bind(seen, now)
     draft = Draft(seen, now, Phase.STARTING, ready.reason, ready.message, cluster_ready=ready)
-    return startup_deadline(seen, now, draft.decision())
+    return startup_deadline(seen, now, draft.decision(requeue_after=wait))
 
 
 def ready_to_submit(seen: Observed, now: datetime) -> Decision | None:
@@ -182,7 +183,7 @@ def ready_to_submit(seen: Observed, now: datetime) -> Decision | None:
         ready = no(Reason.HEAD_NOT_ANSWERING, "Ray's dashboard on the head does not answer")
         draft = replace(draft, reason=ready.reason, message=ready.message, cluster_ready=ready)
         return startup_deadline(seen, now, draft.decision(requeue_after=POLL_SECONDS))
-    draft = replace(draft, cluster_ready=cluster_ready(seen))
+    draft = replace(draft, cluster_ready=cluster_ready(seen, now))
     others = [job.attempt for job in seen.ray_jobs if job.active and job.attempt != attempt]
     if others:
         draft = replace(draft, reason=Reason.STOPPING_OLD_ATTEMPT)
@@ -226,9 +227,9 @@ def _scale(seen: Observed, decision: Decision) -> Decision:
     if spec is None or cluster is None or cluster.deleting or spec.queue_name or not staying:
         return decision
     leaving = any(isinstance(action, DeleteCluster) for action in decision.actions)
-    if leaving or cluster.producers == spec.producers.replicas:
+    if leaving or cluster.producers == seen.producers:
         return decision
-    scale = ScaleProducers(spec.producers.replicas)
+    scale = ScaleProducers(seen.producers)
     return replace(decision, actions=(*decision.actions, scale))
 
 

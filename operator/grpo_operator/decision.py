@@ -167,7 +167,7 @@ class Draft:
             return WorkersStatus()
         return WorkersStatus(
             producers_ready=self.seen.ready(Role.PRODUCER),
-            producers_desired=spec.producers.replicas,
+            producers_desired=self.seen.producers,
             consumers_ready=self.seen.ready(Role.CONSUMER),
             consumers_desired=spec.consumers.replicas,
         )

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from grpo_trainer.spec import API_VERSION, KIND, ConditionStatus, ConditionType, Phase
 
-from .conditions import Reason, find
+from .conditions import USUAL_REASONS, find
 from .decision import Decision
 from .kube import ApiError, Kube
 from .observed import Job
@@ -16,8 +16,6 @@ from .rbac import EVENTS
 log = logging.getLogger(__name__)
 _WARNINGS = frozenset({Phase.RETRYING, Phase.FAILED})
 _MAX_MESSAGE = 1000
-_USUAL = frozenset({Reason.CREATING, Reason.PODS_PENDING})
-"""What every start goes through."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +30,17 @@ class Recorder:
         old, new = job.status, decision.status
         if old.phase is not new.phase:
             log.info("%s -> %s: %s %s", old.phase, new.phase, decision.reason, decision.message)
-            await self._write(job, new.phase in _WARNINGS, decision.reason, decision.message)
+            message = decision.message or f"{old.phase} -> {new.phase}"
+            await self._write(job, new.phase in _WARNINGS, decision.reason, message)
             return
         before, after = (find(s, ConditionType.CLUSTER_READY) for s in (old, new))
-        if after is None or after.status is not ConditionStatus.FALSE or after.reason in _USUAL:
+        if after is None or after.status is not ConditionStatus.FALSE:
+            return
+        if after.reason in USUAL_REASONS:
             return
         if before is None or before.reason != after.reason:
             log.info("%s: %s", after.reason, after.message)
-            await self._write(job, True, after.reason, after.message)
+            await self._write(job, True, after.reason, after.message or "the pods are not ready")
 
     async def _write(self, job: Job, warning: bool, reason: str, message: str) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,7 +1,9 @@
 """Calls to the API server: plain dicts, a timeout on every call, one error class per meaning."""
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -11,6 +13,8 @@ from .metrics import Metrics
 from .rbac import Resource
 
 TIMEOUT_SECONDS = 10.0
+CONCURRENCY = 32
+"""Calls under way in the same moment."""
 _METHODS = {
     "get": "GET",
     "list": "GET",
@@ -47,7 +51,7 @@ class RefusedError(ApiError):
 
 
 class UnavailableError(ApiError):
-    """Overloaded, restarting or not reachable: try again later."""
+    """Overloaded, restarting or not reachable, or the token was just renewed: try again later."""
 
 
 def _error(code: int, body: str) -> ApiError:
@@ -60,7 +64,7 @@ def _error(code: int, body: str) -> ApiError:
         return NotFoundError(code, reason, message)
     if code == 409:
         return ConflictError(code, reason, message)
-    if code == 429 or code >= 500:
+    if code in (401, 429) or code >= 500:
         # A webhook that denies with 500 is no outage of the API server.
         denied = "admission webhook" in message and "denied the request" in message
         kind = RefusedError if denied else UnavailableError
@@ -71,8 +75,11 @@ def _error(code: int, body: str) -> ApiError:
 class Kube:
     """The API server, for the verbs that the operator needs."""
 
-    def __init__(self, api: client.ApiClient, metrics: Metrics) -> None:
+    def __init__(
+        self, api: client.ApiClient, metrics: Metrics, concurrency: int = CONCURRENCY
+    ) -> None:
         self._api, self._metrics = api, metrics
+        self._slots = asyncio.Semaphore(concurrency)
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Object:
         return await self._call("get", resource, namespace, name)
@@ -134,6 +141,15 @@ class Kube:
             return False
         return any(item["name"] == resource.plural for item in answer["resources"])
 
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        with self._metrics.queue_depth.track_inprogress():
+            await self._slots.acquire()
+        try:
+            yield
+        finally:
+            self._slots.release()
+
     async def _call(
         self,
         verb: str,
@@ -146,7 +162,7 @@ class Kube:
         headers: Mapping[str, str] | None = None,
         body: Any = None,
     ) -> Object:
-        """One call. Raises a subclass of ApiError."""
+        """One call, when it is its turn. Raises a subclass of ApiError."""
         request = await self._api.param_serialize(
             method=_METHODS[verb],
             resource_path=resource.path(namespace, name, subresource),
@@ -158,9 +174,10 @@ class Kube:
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
         code = 0
         try:
-            response = await self._api.call_api(*request, _request_timeout=timeout)
-            text = (await response.read()).decode()
-            code = response.status
+            async with self._turn():
+                response = await self._api.call_api(*request, _request_timeout=timeout)
+                text = (await response.read()).decode()
+                code = response.status
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise UnavailableError(0, type(error).__name__, str(error)) from error
         finally:

@@ -57,7 +57,9 @@ class Lease:
                 return
 
     async def release(self) -> None:
-        """Let another replica take over at once."""
+        """Let another replica take over at once; a Lease that was lost is not ours to give."""
+        if _now() >= self._renewed_at + GIVE_UP_SECONDS:
+            return
         try:
             lease = await self._kube.get(LEASES, self._namespace, self._name)
             if lease["spec"].get("holderIdentity") == self._identity:

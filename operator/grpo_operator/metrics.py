@@ -18,7 +18,7 @@ class Metrics:
             f"{_PREFIX}reconcile_errors", "Looks that failed", ["reason"], registry=registry
         )
         self.queue_depth = Gauge(
-            f"{_PREFIX}queue_depth", "Jobs that wait to be looked at", registry=registry
+            f"{_PREFIX}queue_depth", "Calls that wait for their turn", registry=registry
         )
         self.jobs = Gauge(f"{_PREFIX}jobs", "Jobs by phase", ["phase"], registry=registry)
         self.job_ready_seconds = Histogram(

@@ -1,5 +1,6 @@
 """Collecting what is known of a job: a cheap look at the store, or a certain one at the API."""
 
+import asyncio
 import logging
 from base64 import b64decode
 from dataclasses import dataclass, field, replace
@@ -7,11 +8,11 @@ from datetime import datetime
 
 import aiohttp
 
-from grpo_trainer.spec import ConditionStatus, ConditionType, Progress, RunState
+from grpo_trainer.spec import ConditionStatus, ConditionType, Progress
 
 from .conditions import since
 from .decision import TERMINAL
-from .kube import Kube, NotFoundError
+from .kube import ConflictError, Kube, NotFoundError
 from .naming import UID_LABEL, child_name
 from .observed import Cluster, Job, Observed, Pod, RayJob, RayJobState
 from .parsing import parse_cluster, parse_job, parse_pod
@@ -22,7 +23,6 @@ from .settings import DASHBOARD_PORT, DRIVER_PORT, Settings
 from .store import Key, Store
 
 log = logging.getLogger(__name__)
-_RUNNING_STATES = frozenset({RunState.STARTING, RunState.RUNNING, RunState.DRAINING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +65,23 @@ class Observer:
 
         Raises ApiError.
         """
-        namespace, name = key
+        known = self.store.job(key)
+        if known is None:
+            return None
         try:
-            raw = await self.kube.get(JOBS, namespace, name)
+            raw, cluster, pods = await asyncio.gather(
+                self.kube.get(JOBS, *key), self._cluster(known), self._pods(known)
+            )
         except NotFoundError:
             return None
         self.store.put(JOBS, raw)
-        job = parse_job(raw)
-        cluster = await self._cluster(job)
-        answer = await self.kube.list(PODS, namespace, f"{UID_LABEL}={job.uid}")
-        pods = [parse_pod(item) for item in answer["items"]]
-        found = tuple(sorted((p for p in pods if p is not None), key=lambda pod: pod.name))
-        return await self._with_head(job, cluster, found, now, certain=True)
+        job = parse_job(raw, known)
+        if job.uid != known.uid:
+            raise ConflictError(409, "Conflict", "another job has taken the name")
+        if cluster is None:
+            # A cluster may have come and gone between the answers, and left pods.
+            pods = await self._pods(job)
+        return await self._with_head(job, cluster, pods, now, certain=True)
 
     async def head(self, job: Job, cluster: Cluster) -> Head:
         """The servers of a job's head. Raises ApiError."""
@@ -104,6 +109,11 @@ class Observer:
             return None
         return parse_cluster(raw)
 
+    async def _pods(self, job: Job) -> tuple[Pod, ...]:
+        answer = await self.kube.list(PODS, job.namespace, f"{UID_LABEL}={job.uid}")
+        pods = (parse_pod(item) for item in answer["items"])
+        return tuple(sorted((p for p in pods if p is not None), key=lambda pod: pod.name))
+
     async def _with_head(
         self,
         job: Job,
@@ -120,7 +130,7 @@ class Observer:
             return self._aged(seen, None, None, now)
         server = await self.head(job, cluster)
         progress = await server.progress(seen.attempt)
-        if progress is not None and progress.state in _RUNNING_STATES and not certain:
+        if progress is not None and not progress.state.is_end and not certain:
             # While the driver talks there is no need to ask Ray about it.
             running = (RayJob(seen.attempt, RayJobState.RUNNING),)
             return self._aged(seen, running, progress, now)

@@ -132,6 +132,22 @@ class Observed:
         """What Ray knows of the current attempt."""
         return next((job for job in self.ray_jobs or () if job.attempt == self.attempt), None)
 
+    @property
+    def producers(self) -> int:
+        """How many producers the cluster is to have.
+
+        With autoscale what the driver wants; while it says nothing, as many as there are.
+        """
+        spec = self.job.spec
+        assert spec is not None
+        scale = spec.producers.autoscale
+        if scale is None:
+            return spec.producers.replicas
+        count = spec.producers.replicas if self.cluster is None else self.cluster.producers
+        if self.progress is not None and self.progress.producers_wanted is not None:
+            count = self.progress.producers_wanted
+        return min(scale.max_replicas, max(scale.min_replicas, count))
+
     def pods_of(self, role: Role) -> tuple[Pod, ...]:
         """The pods of one role that are not on their way out."""
         return tuple(pod for pod in self.pods if pod.role is role and not pod.deleting)

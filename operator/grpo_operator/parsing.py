@@ -37,12 +37,16 @@ def owner_uid(raw: Object) -> str:
     return str(raw["metadata"].get("labels", {}).get(UID_LABEL, ""))
 
 
-def parse_job(raw: Object) -> Job:
-    """A GRPOJob. Raises pydantic.ValidationError for a status that no version of ours wrote."""
+def parse_job(raw: Object, known: Job | None = None) -> Job:
+    """A GRPOJob; the spec of a `known` one is taken over while its generation is the same.
+
+    Raises pydantic.ValidationError for a status that no version of ours wrote.
+    """
     metadata = raw["metadata"]
-    spec, faults = _spec(raw)
-    known = {field.alias for field in GRPOJobStatus.model_fields.values()}
-    status = {key: value for key, value in raw.get("status", {}).items() if key in known}
+    same = known and (known.uid, known.generation) == (metadata["uid"], metadata["generation"])
+    spec, faults = (known.spec, known.faults) if known and same else _spec(raw)
+    fields = {field.alias for field in GRPOJobStatus.model_fields.values()}
+    status = {key: value for key, value in raw.get("status", {}).items() if key in fields}
     return Job(
         namespace=metadata["namespace"],
         name=metadata["name"],

@@ -33,6 +33,11 @@ class TokenRefusedError(HeadError):
     """The head knows another token."""
 
 
+def session() -> aiohttp.ClientSession:
+    """For all heads. Those that do not answer hold connections, so their number has no limit."""
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """The two servers of a head pod."""

@@ -28,6 +28,7 @@ CLAIMS = Resource("", "v1", "persistentvolumeclaims")
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 SECRETS = Resource("", "v1", "secrets")
 EVENTS = Resource("", "v1", "events")
+NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 
 _WATCH = ("get", "list", "watch")
@@ -40,6 +41,7 @@ RULES: dict[tuple[str, str], tuple[str, ...]] = {
     (CLAIMS.group, "persistentvolumeclaims"): ("create",),
     (CONFIG_MAPS.group, "configmaps"): ("create", "update"),
     (SECRETS.group, "secrets"): ("create", "get"),
+    (NETWORK_POLICIES.group, "networkpolicies"): ("create", "update"),
     (EVENTS.group, "events"): ("create",),
 }
 """Rights in every namespace it serves."""

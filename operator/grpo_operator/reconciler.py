@@ -17,15 +17,13 @@ from .events import Recorder
 from .kube import MERGE_PATCH, ConflictError, Kube, NotFoundError
 from .observe import Observer
 from .observed import Job, Observed
-from .policies.progress import told_only
+from .policies.progress import may_wait
 from .rayjobs import HeadError
 from .rbac import JOBS
 from .store import Key, Store
 
 log = logging.getLogger(__name__)
 
-TOLD_SECONDS = 15.0
-"""Least time between two writes of nothing but progress."""
 RETRY_SECONDS = 5.0
 RESYNC_SECONDS = 300.0
 """A job that is not over is looked at at least so often, should an event be lost."""
@@ -46,8 +44,11 @@ class Reconciler:
     actor: Actor
     recorder: Recorder
     accounting: Accounting
+    status_seconds: float
+    """Least time between two writes of nothing but progress."""
     clock: Callable[[], datetime] = utc_now
-    _told_at: dict[Key, float] = field(default_factory=dict)
+    _progress_at: dict[Key, float] = field(default_factory=dict)
+    """When progress of a job may be written next."""
 
     async def reconcile(self, key: Key, woken: float) -> float | None:
         """One look at a job, for which its caller was woken at a time of the loop's clock.
@@ -79,8 +80,9 @@ class Reconciler:
                 return None
             seen, decision = certain, decide(certain, now)
         decision = await self._act(seen, decision, now)
-        await self._record(key, seen.job, decision, woken)
-        return _next_look(decision)
+        wait = await self._record(key, seen, decision, woken)
+        looks = (wait, _next_look(decision))
+        return min((after for after in looks if after is not None), default=None)
 
     async def _act(self, seen: Observed, decision: Decision, now: datetime) -> Decision:
         """Perform the actions; what is refused becomes a decision that only says so."""
@@ -97,19 +99,27 @@ class Reconciler:
             self.accounting.accepted(seen.job)
         return decision
 
-    async def _record(self, key: Key, job: Job, decision: Decision, woken: float) -> None:
-        """Write the status if it changed; mere progress not too often."""
+    async def _record(
+        self, key: Key, seen: Observed, decision: Decision, woken: float
+    ) -> float | None:
+        """Write the status if it changed; mere progress not too often, but a driver's last word.
+
+        Returns in how many seconds progress may be written that has to wait now.
+        """
+        job = seen.job
         old, new = job.status, decision.status
         if old == new:
-            return
+            return None
+        last_word = seen.progress is not None and seen.progress.state.is_end
         loop = asyncio.get_running_loop()
-        if told_only(old, new):
-            if loop.time() < self._told_at.get(key, 0.0):
-                return
-            self._told_at[key] = loop.time() + TOLD_SECONDS * random.uniform(1.0, 1.3)
+        wait = self._progress_at.get(key, 0.0) - loop.time()
+        if wait > 0 and may_wait(old, new) and not last_word:
+            return wait
         await self._write(job, new)
+        self._progress_at[key] = loop.time() + self.status_seconds * random.uniform(1.0, 1.3)
         self.accounting.changed(job, new, loop.time() - woken)
         await self.recorder.changed(job, decision)
+        return None
 
     async def _write(self, job: Job, status: GRPOJobStatus) -> None:
         """Refused with a conflict if the job has changed since it was observed."""
@@ -134,14 +144,18 @@ class Reconciler:
     def _forget(self, key: Key) -> None:
         self.observer.forget(key)
         self.accounting.forget(key)
-        self._told_at.pop(key, None)
+        self._progress_at.pop(key, None)
 
 
 def _routine(seen: Observed, decision: Decision) -> bool:
-    """Whether a decision may stand on what the watches say, which may be a little old."""
+    """Whether a decision may stand on what the watches say, which may be a little old.
+
+    That a driver runs is its own word, and the status is refused if the job has changed.
+    """
     old, new = seen.job.status, decision.status
-    unchanged = (old.phase, old.attempt, old.restarts) == (new.phase, new.attempt, new.restarts)
-    return unchanged and not decision.actions
+    started = (old.phase, new.phase) == (Phase.STARTING, Phase.RUNNING)
+    same = (old.attempt, old.restarts) == (new.attempt, new.restarts)
+    return same and (started or old.phase is new.phase) and not decision.actions
 
 
 def _next_look(decision: Decision) -> float | None:

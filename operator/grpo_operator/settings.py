@@ -5,6 +5,8 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .access import NetworkAccess
+
 DASHBOARD_PORT = 8265
 DRIVER_PORT = 9464
 
@@ -39,7 +41,11 @@ class Settings:
     log_format: str = "json"
     log_level: str = "INFO"
     concurrency: int = 32
-    """Jobs that are looked at in the same moment."""
+    """Calls to the API server in the same moment."""
+    status_seconds: int = 15
+    """Least time between two writes of a job's status that tell of nothing but progress."""
+    network_access: NetworkAccess | None = None
+    """Who reaches the pods of a job beside its own; None: no NetworkPolicy is made."""
 
     def head_url(self, namespace: str, service: str, port: int) -> str:
         """Base URL of one port of a head."""
@@ -70,6 +76,10 @@ class Settings:
             log_format=_choice(env, "GRPO_LOG_FORMAT", ("json", "plain")),
             log_level=_choice(env, "GRPO_LOG_LEVEL", ("INFO", "DEBUG", "WARNING", "ERROR")),
             concurrency=_number(env, "GRPO_CONCURRENCY", own.concurrency, least=1),
+            status_seconds=_number(env, "GRPO_STATUS_SECONDS", own.status_seconds),
+            network_access=NetworkAccess.parse(
+                "GRPO_NETWORK_POLICY", env.get("GRPO_NETWORK_POLICY", "")
+            ),
         )
 
 

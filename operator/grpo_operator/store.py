@@ -65,7 +65,7 @@ class Store:
             return key
         self._versions[resource][name] = version
         if resource is JOBS:
-            self._jobs[key] = parse_job(raw)
+            self._jobs[key] = parse_job(raw, self._jobs.get(key))
             return key
         child = parse_cluster(raw) if resource is CLUSTERS else parse_pod(raw)
         if child is not None:

@@ -4,9 +4,11 @@ Only raw events are used: kopf then writes nothing, neither finalizers nor annot
 """
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -96,9 +98,15 @@ def _take_in(store: Store, resource: Resource, event: kopf.RawEvent) -> Key | No
 
 
 def _login(**arguments: Any) -> kopf.ConnectionInfo | None:
-    """In a pod its service account, whose token is read anew; elsewhere the kubeconfig."""
+    """In a pod its service account, whose token is read anew once it is refused; elsewhere the
+    kubeconfig."""
     in_pod = kopf.login_with_service_account(**arguments)
-    return in_pod if in_pod is not None else kopf.login_via_client(**arguments)
+    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
+    if in_pod is None or not host:
+        return kopf.login_via_client(**arguments)
+    # kopf's own address needs the cluster's DNS, which a pod on the host's network lacks.
+    host = f"[{host}]" if ":" in host else host
+    return replace(in_pod, server=f"https://{host}:{port}")
 
 
 def _settings() -> kopf.OperatorSettings:

@@ -19,11 +19,14 @@ Look = Callable[[Key, float], Awaitable[float | None]]
 
 
 class Workers:
-    """Calls `look(key, woken)` for keys that were woken, so many at once, a key never twice."""
+    """Calls `look(key, woken)` for keys that were woken, all at once, a key never twice.
 
-    def __init__(self, look: Look, metrics: Metrics, concurrency: int) -> None:
+    A look may wait for a head that does not answer, so their number is not limited: that of the
+    calls to the API server is.
+    """
+
+    def __init__(self, look: Look, metrics: Metrics) -> None:
         self._look, self._metrics = look, metrics
-        self._slots = asyncio.Semaphore(concurrency)
         self._woken: dict[Key, float] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
@@ -46,7 +49,6 @@ class Workers:
         if timer is not None:
             timer.cancel()
         self._woken.setdefault(key, loop.time())
-        self._metrics.queue_depth.set(len(self._woken))
         if key not in self._tasks:
             name = "/".join(key)
             self._tasks[key] = loop.create_task(self._work(key), name=name)
@@ -66,10 +68,7 @@ class Workers:
         delay: float | None = None
         try:
             while key in self._woken:
-                async with self._slots:
-                    woken = self._woken.pop(key)
-                    self._metrics.queue_depth.set(len(self._woken))
-                    delay = await self._once(key, woken)
+                delay = await self._once(key, self._woken.pop(key))
         finally:
             del self._tasks[key]
         if delay is not None:

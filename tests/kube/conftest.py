@@ -12,6 +12,7 @@ from kube.api_proxy import ApiProxy
 from kube.fake_ray import FakeRay
 from kube.harness import Cluster, create_nodes, running_cluster, until
 from kube.operator_harness import Jobs, Operator, install_definition, running_operator
+from kube.relay import Relay
 
 _CLUSTER = pytest.StashKey[Cluster]()
 
@@ -88,6 +89,13 @@ async def proxy(cluster: Cluster) -> AsyncIterator[ApiProxy]:
     """Stands before the API server, to break what a test tells it to break."""
     async with ApiProxy.before(cluster.kubeconfig) as proxy:
         yield proxy
+
+
+@pytest.fixture
+async def relay(cluster: Cluster) -> AsyncIterator[Relay]:
+    """A network before the API server, for a test to cut."""
+    async with Relay.before(cluster.kubeconfig) as relay:
+        yield relay
 
 
 @pytest.hookimpl(wrapper=True)

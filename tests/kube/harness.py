@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import subprocess
 import sys
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,8 @@ from typing import Any
 
 import yaml
 from kubernetes.aio import client, watch
+
+from kube.accounts import ServiceAccount
 
 Object = dict[str, Any]
 
@@ -221,22 +222,9 @@ async def service_account(
     api: client.ApiClient, cluster: Cluster, namespace: str, rules: Sequence[Object]
 ) -> Path:
     """The kubeconfig of a new service account with the `rules` of a Role, and no other rights."""
-    core, rbac = client.CoreV1Api(api), client.RbacAuthorizationV1Api(api)
-    name = f"tester-{uuid.uuid4().hex[:8]}"
-    metadata = {"name": name, "namespace": namespace}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
-    subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
-    await core.create_namespaced_service_account(namespace, {"metadata": metadata})
-    await rbac.create_namespaced_role(namespace, {"metadata": metadata, "rules": list(rules)})
-    await rbac.create_namespaced_role_binding(
-        namespace, {"metadata": metadata, "roleRef": role, "subjects": [subject]}
-    )
-    request = await core.create_namespaced_service_account_token(name, namespace, {"spec": {}})
-    kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
-    kubeconfig["users"][0]["user"] = {"token": request.status.token}
-    path = cluster.state / f"{name}.kubeconfig"
-    path.write_text(yaml.safe_dump(kubeconfig))
-    return path
+    account = await ServiceAccount.create(api, namespace)
+    await account.grant(rules)
+    return account.kubeconfig(cluster.kubeconfig, cluster.state, await account.token())
 
 
 async def _containers(api: client.ApiClient, namespace: str, name: str) -> list[Object]:

@@ -24,6 +24,11 @@ CLUSTERS = ("ray.io", "v1", "rayclusters")
 _CRD = Path(__file__).resolve().parents[2] / "crds" / "grpojobs.yaml"
 MERGE_PATCH = "application/merge-patch+json"
 CPU_ONLY = {"accelerator": "cpu"}
+_AS_IN_A_POD = """
+mount -t tmpfs none /run && mkdir -p /run/secrets/kubernetes.io &&
+ln -s "$1" /run/secrets/kubernetes.io/serviceaccount && shift && exec "$@"
+"""
+"""In a mount namespace of its own: puts a directory where a pod has its service account."""
 
 
 async def install_definition(api: client.ApiClient, definition: Object | None = None) -> None:
@@ -217,6 +222,16 @@ class Operator:
         """Waits until its liveness answers so."""
         await self._until("/healthz", status, timeout)
 
+    async def leads(self) -> bool:
+        """Whether it is the replica that acts."""
+        _, text = await self.get("/metrics")
+        return "grpo_operator_leader 1.0" in text
+
+    async def until_leads(self, timeout: float) -> None:
+        async with asyncio.timeout(timeout):
+            while not await self.leads():
+                await asyncio.sleep(0.1)  # metrics can only be asked again
+
     async def _until(self, path: str, status: int, timeout: float) -> None:
         async with asyncio.timeout(timeout):
             while (await self.get(path))[0] != status:
@@ -231,10 +246,23 @@ def free_port() -> int:
 
 @contextlib.asynccontextmanager
 async def running_operator(
-    kubeconfig: Path, namespace: str, ray: FakeRay, log: Path, **environment: str
+    kubeconfig: Path,
+    namespace: str,
+    ray: FakeRay,
+    log: Path,
+    *,
+    service_account: Path | None = None,
+    **environment: str,
 ) -> AsyncIterator[Operator]:
-    """The operator as a process of its own, serving one namespace; ends with the block."""
+    """The operator as a process of its own, serving one namespace; ends with the block.
+
+    With the files of a `service_account` it finds them where a pod does.
+    """
     port = free_port()
+    command = (sys.executable, "-m", "grpo_operator")
+    if service_account is not None:
+        unshare = ("unshare", "--map-root-user", "--mount", "sh", "-c", _AS_IN_A_POD, "sh")
+        command = (*unshare, str(service_account), *command)
     variables = {
         "KUBECONFIG": str(kubeconfig),
         "GRPO_NAMESPACES": namespace,
@@ -243,13 +271,15 @@ async def running_operator(
         "GRPO_LOG_FORMAT": "plain",
         "GRPO_LOG_LEVEL": "DEBUG",
         "GRPO_LEADER_ELECTION": "false",
+        "GRPO_STATUS_SECONDS": "1",
+        "GRPO_NETWORK_POLICY": '{"operator": [{"podSelector": {}}], "monitoring": []}',
         "POD_NAMESPACE": namespace,
         **environment,
     }
     path = {"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1"}
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "grpo_operator", env=path | variables, stderr=output
+            *command, env=path | variables, stderr=output
         )
     try:
         yield Operator(process, port, log)

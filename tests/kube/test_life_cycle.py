@@ -7,13 +7,24 @@ the job or its namespace, namesakes.
 
 import asyncio
 import base64
+from pathlib import Path
 
 import pytest
 from kubernetes.aio import client
 
+from grpo_operator.naming import UID_LABEL
 from kube.fake_ray import FakeRay
-from kube.harness import until
-from kube.operator_harness import CLUSTERS, Jobs, Operator, condition_of, manifest, phase_of, start
+from kube.harness import Cluster, until
+from kube.operator_harness import (
+    CLUSTERS,
+    Jobs,
+    Operator,
+    condition_of,
+    manifest,
+    phase_of,
+    running_operator,
+    start,
+)
 
 
 async def test_a_job_runs_and_succeeds(operator: Operator, jobs: Jobs, ray: FakeRay):
@@ -33,6 +44,20 @@ async def test_a_job_runs_and_succeeds(operator: Operator, jobs: Jobs, ray: Fake
     assert "Running" in {e["reason"] for e in await jobs.events()}
 
 
+async def test_the_last_step_is_known_however_rarely_progress_is_written(
+    cluster: Cluster, jobs: Jobs, ray: FakeRay, tmp_path: Path
+):
+    log = tmp_path / "operator.log"
+    rarely = {"GRPO_STATUS_SECONDS": "3600"}
+    async with running_operator(cluster.kubeconfig, jobs.namespace, ray, log, **rarely):
+        head = await start(jobs, ray)
+        head.say_last_word(step=100)
+        await jobs.until(lambda job: job["status"]["progress"]["step"] == 100)
+        head.end(0)
+        done = await jobs.until_phase("Succeeded")
+    assert done["status"]["progress"]["step"] == 100
+
+
 async def test_the_children_are_as_rendered(operator: Operator, jobs: Jobs, ray: FakeRay):
     head = await start(jobs, ray)
     job, (cluster,) = await jobs.get(), await jobs.clusters()
@@ -45,10 +70,22 @@ async def test_the_children_are_as_rendered(operator: Operator, jobs: Jobs, ray:
     assert not claim.metadata.owner_references, "the claim outlives the job"
     config = await core.read_namespaced_config_map(name, jobs.namespace)
     assert set(config.data) == {"spec.json", "drain.py"}
+    policy = await client.NetworkingV1Api(jobs.api).read_namespaced_network_policy(
+        name, jobs.namespace
+    )
+    assert policy.spec.pod_selector.match_labels == {UID_LABEL: job["metadata"]["uid"]}
     service = await core.read_namespaced_service(f"{name}-head-svc", jobs.namespace)
     ports = {port.name: port.port for port in service.spec.ports}
     wanted = {"gcs-server": 6379, "dashboard": 8265, "client": 10001, "driver": 9464}
     assert wanted.items() <= ports.items()
+
+
+async def test_a_job_with_the_longest_name_runs(operator: Operator, jobs: Jobs, ray: FakeRay):
+    name = "a" * 44
+    await jobs.create(manifest(name))
+    await jobs.until_phase("Running", name)
+    (cluster,) = await jobs.clusters()
+    assert list(ray.heads) == [cluster["status"]["head"]["serviceName"]]
 
 
 async def test_producers_scale_while_the_run_goes_on(operator: Operator, jobs: Jobs, ray: FakeRay):
@@ -92,6 +129,7 @@ async def test_a_job_suspended_at_birth_creates_nothing(operator: Operator, jobs
     await jobs.patch({"suspend": False})
     running = await jobs.until_phase("Running")
     assert running["status"]["attempt"] == 1
+    assert condition_of(running, "Suspended")["status"] == "False"
 
 
 async def test_a_suspension_that_is_revoked_after_a_moment_leaves_a_whole_job(

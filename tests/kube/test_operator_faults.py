@@ -1,7 +1,7 @@
-"""What the operator survives, and what it may do.
+"""What the operator survives.
 
 Aspects: being killed after each of its writes, an API server that fails each kind of call once,
-two replicas, a lost Lease, exactly the rights of its role, no writes at rest, dead watches.
+two replicas, a lost Lease, no writes at rest, dead watches.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from kubernetes.aio import client
 from grpo_operator.audit import Auditor
 from grpo_operator.kube import Kube
 from grpo_operator.metrics import Metrics
-from grpo_operator.rbac import JOBS, LEASE_RULES, RULES, Resource, policy_rules
+from grpo_operator.rbac import JOBS, Resource
 from grpo_operator.store import Store
 from kube.api_proxy import ApiProxy, Call
 from kube.fake_ray import FakeRay
-from kube.harness import Cluster, service_account
+from kube.harness import Cluster
 from kube.operator_harness import CLUSTERS, Jobs, Operator, manifest, phase_of, running_operator
 
 TAKEOVER_SECONDS = 20
@@ -95,17 +95,6 @@ async def test_an_api_server_that_fails_each_kind_of_call_once_is_borne(
     assert head.attempts == [1]
 
 
-async def leads(operator: Operator) -> bool:
-    _, text = await operator.get("/metrics")
-    return "grpo_operator_leader 1.0" in text
-
-
-async def until_leads(operator: Operator, timeout: float) -> None:
-    async with asyncio.timeout(timeout):
-        while not await leads(operator):
-            await asyncio.sleep(0.1)  # metrics can only be asked again
-
-
 async def test_of_two_replicas_one_acts_and_the_other_takes_over(
     cluster: Cluster, jobs: Jobs, ray: FakeRay, tmp_path: Path
 ):
@@ -116,16 +105,16 @@ async def test_of_two_replicas_one_acts_and_the_other_takes_over(
 
     async with replica("first") as first, replica("second") as second:
         await asyncio.wait(
-            [asyncio.create_task(until_leads(r, 30)) for r in (first, second)],
+            [asyncio.create_task(r.until_leads(30)) for r in (first, second)],
             return_when=asyncio.FIRST_COMPLETED,
         )
-        leader, other = (first, second) if await leads(first) else (second, first)
+        leader, other = (first, second) if await first.leads() else (second, first)
         await jobs.create(manifest())
         await jobs.until_phase("Running")
         await other.until_ready()
-        assert not await leads(other)
+        assert not await other.leads()
         leader.kill()
-        await until_leads(other, TAKEOVER_SECONDS)
+        await other.until_leads(TAKEOVER_SECONDS)
         (await ray.only_head()).end(0)
         await jobs.until_phase("Succeeded")
     assert (await ray.only_head()).attempts == [1]
@@ -142,12 +131,12 @@ async def test_a_replica_that_ends_well_hands_over_and_one_that_is_robbed_exits(
         return running_operator(cluster.kubeconfig, jobs.namespace, ray, log, **environment_of)
 
     async with replica("first") as first:
-        await until_leads(first, 30)
+        await first.until_leads(30)
         async with replica("second") as second:
             await second.until_ready()
             first.process.terminate()
             assert await asyncio.wait_for(first.process.wait(), 10) == 0
-            await until_leads(second, 5)
+            await second.until_leads(5)
             coordination = client.CoordinationV1Api(jobs.api)
             await coordination.patch_namespaced_lease(
                 "lease",
@@ -156,37 +145,6 @@ async def test_a_replica_that_ends_well_hands_over_and_one_that_is_robbed_exits(
                 _content_type="application/merge-patch+json",
             )
             assert await asyncio.wait_for(second.process.wait(), 15) == 1
-
-
-async def test_its_role_allows_exactly_what_it_does(
-    cluster: Cluster, jobs: Jobs, ray: FakeRay, proxy: ApiProxy, tmp_path: Path
-):
-    rules = policy_rules(RULES) + policy_rules(LEASE_RULES)
-    account = await service_account(jobs.api, cluster, jobs.namespace, rules)
-    kubeconfig = proxy.kubeconfig(account, tmp_path / "proxied")
-    environment = {"GRPO_LEADER_ELECTION": "true"}
-    log = tmp_path / "operator.log"
-    async with running_operator(kubeconfig, jobs.namespace, ray, log, **environment) as operator:
-        await jobs.create(manifest(ttlSecondsAfterFinished=1))
-        await jobs.until_phase("Running")
-        await jobs.patch({"producers": {"replicas": 3}})
-        await jobs.until(lambda job: job["status"]["workers"]["producersReady"] == 3)
-        await jobs.patch({"suspend": True})
-        await jobs.until_phase("Suspended")
-        await jobs.patch({"suspend": False})
-        await jobs.until_phase("Running")
-        (await ray.only_head()).end(0)
-        await jobs.until_gone()
-        _, metrics = await operator.get("/metrics")
-    assert 'code="403"' not in metrics
-    allowed = {
-        (verb, group, resource)
-        for table in (RULES, LEASE_RULES)
-        for (group, resource), verbs in table.items()
-        for verb in verbs
-    }
-    used = {(call.verb, call.group, call.resource) for call in proxy.calls}
-    assert used == allowed
 
 
 async def test_a_job_at_rest_costs_no_writes(

@@ -36,7 +36,8 @@ class Rule:
             schema["fieldPath"] = self.field
         if self.shown:
             values = ", ".join((f"self{self.field}", *self.numbers))
-            schema["messageExpression"] = f"'%s is not legal: {self.legal}'.format([{values}])"
+            legal = self.legal.replace("'", r"\'")
+            schema["messageExpression"] = f"'%s is not legal: {legal}'.format([{values}])"
         else:
             schema["message"] = self.legal
         return schema
@@ -132,6 +133,38 @@ CROSS_FIELD_RULES = (
         "at most replicas (%s)",
         ".producers.minAvailable",
         ("self.producers.replicas",),
+        shown=True,
+    ),
+    Rule(
+        "!has(self.producers.autoscale) || "
+        "self.producers.autoscale.minReplicas <= self.producers.autoscale.maxReplicas",
+        "at most maxReplicas (%s)",
+        ".producers.autoscale.minReplicas",
+        ("self.producers.autoscale.maxReplicas",),
+        shown=True,
+    ),
+    Rule(
+        "!has(self.producers.autoscale) || "
+        "self.producers.autoscale.minReplicas > self.producers.autoscale.maxReplicas || "
+        "(self.producers.autoscale.minReplicas <= self.producers.replicas && "
+        "self.producers.replicas <= self.producers.autoscale.maxReplicas)",
+        "within autoscale's range (%s to %s)",
+        ".producers.replicas",
+        ("self.producers.autoscale.minReplicas", "self.producers.autoscale.maxReplicas"),
+        shown=True,
+    ),
+    Rule(
+        "!has(self.producers.autoscale) || "
+        "self.producers.minAvailable <= self.producers.autoscale.minReplicas",
+        "at most autoscale.minReplicas (%s)",
+        ".producers.minAvailable",
+        ("self.producers.autoscale.minReplicas",),
+        shown=True,
+    ),
+    Rule(
+        "!has(self.producers.autoscale) || !has(self.queueName)",
+        "absent with producers.autoscale: Kueue reserves quota for a fixed number of pods",
+        ".queueName",
         shown=True,
     ),
     Rule(

@@ -1,8 +1,15 @@
 """What the driver tells: copied into the status, in numbers fit to be read."""
 
-from grpo_trainer.spec import GRPOJobStatus, MetricsStatus, Progress, ProgressStatus
+from grpo_trainer.spec import (
+    Condition,
+    GRPOJobStatus,
+    MetricsStatus,
+    Progress,
+    ProgressStatus,
+    WorkersStatus,
+)
 
-_TOLD = ("progress", "metrics", "checkpoint")
+from ..conditions import USUAL_REASONS
 
 
 def told(progress: Progress | None) -> dict[str, object]:
@@ -16,9 +23,26 @@ def told(progress: Progress | None) -> dict[str, object]:
     return fields | ({"checkpoint": progress.checkpoint} if progress.checkpoint else {})
 
 
-def told_only(old: GRPOJobStatus, new: GRPOJobStatus) -> bool:
-    """Whether two statuses differ in nothing but what the driver tells: such news may wait."""
-    return old == new.model_copy(update={name: getattr(old, name) for name in _TOLD})
+def may_wait(old: GRPOJobStatus, new: GRPOJobStatus) -> bool:
+    """Whether two statuses differ in nothing but progress: of the driver, or of the pods."""
+    return _without_progress(old) == _without_progress(new)
+
+
+def _without_progress(status: GRPOJobStatus) -> GRPOJobStatus:
+    """The status without what changes all the time."""
+    update = {
+        "progress": ProgressStatus(),
+        "metrics": MetricsStatus(),
+        "checkpoint": None,
+        "workers": WorkersStatus(),
+        "conditions": tuple(map(_without_words, status.conditions)),
+    }
+    return status.model_copy(update=update)
+
+
+def _without_words(condition: Condition) -> Condition:
+    reason = "" if condition.reason in USUAL_REASONS else condition.reason
+    return condition.model_copy(update={"message": "", "reason": reason})
 
 
 def _rounded(record: ProgressStatus | MetricsStatus) -> ProgressStatus | MetricsStatus:

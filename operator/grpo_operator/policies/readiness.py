@@ -1,11 +1,18 @@
 """Whether the pods are ready, and if not, what keeps them."""
 
+from datetime import datetime
+
 from ..conditions import Reason
 from ..decision import State, no, unknown, yes
 from ..observed import Observed, Pod, Problem, Role
 
+BINDING_SECONDS = 60.0
+"""How old a pod may be before it is a fault that its volume is not there."""
+_UNBOUND = "unbound immediate PersistentVolumeClaims"
+"""What the scheduler says while a volume is being provisioned."""
 
-def cluster_ready(seen: Observed) -> State:
+
+def cluster_ready(seen: Observed, now: datetime) -> State:
     """The ClusterReady condition: Unknown while no pods are meant to run, else True or False."""
     if seen.problem is not None:
         return no(seen.problem.reason, seen.problem.message)
@@ -20,7 +27,7 @@ def cluster_ready(seen: Observed) -> State:
     missing = _missing(seen)
     if missing is None:
         return yes(Reason.PODS_READY)
-    problem = _worst(seen) or Problem(Reason.PODS_PENDING, missing)
+    problem = _worst(seen, now) or Problem(Reason.PODS_PENDING, missing)
     return no(problem.reason, problem.message)
 
 
@@ -40,7 +47,12 @@ def _missing(seen: Observed) -> str | None:
     return "; ".join(lacking) or None
 
 
-def _worst(seen: Observed) -> Problem | None:
+def seconds_to_bind(seen: Observed, now: datetime) -> float | None:
+    """Seconds until a volume that is not there becomes a fault; None when none is awaited."""
+    return min(filter(None, (_binding(pod, now) for pod in seen.pods)), default=None)
+
+
+def _worst(seen: Observed, now: datetime) -> Problem | None:
     """What to show: a pod that cannot be created, then the head's problem, then any other's."""
     assert seen.cluster is not None
     if seen.cluster.problem is not None:
@@ -50,4 +62,12 @@ def _worst(seen: Observed) -> Problem | None:
     def rank(pod: Pod) -> tuple[int, str]:
         return order.index(pod.role), pod.name
 
-    return next((p.problem for p in sorted(seen.pods, key=rank) if p.problem), None)
+    pods = sorted(seen.pods, key=rank)
+    return next((p.problem for p in pods if p.problem and not _binding(p, now)), None)
+
+
+def _binding(pod: Pod, now: datetime) -> float:
+    """Seconds for which a pod may still wait for its volume without a word."""
+    if pod.problem is None or _UNBOUND not in pod.problem.message:
+        return 0.0
+    return max(0.0, BINDING_SECONDS - (now - pod.created).total_seconds())

@@ -7,6 +7,7 @@ from grpo_trainer.spec import ConditionStatus, ConditionType, Phase, RunState
 from ..conditions import Reason, since
 from ..decision import Decision, DeleteCluster, Draft, Drain, no, unknown
 from ..observed import Observed
+from .progress import told
 
 DRAIN_SECONDS = 300.0
 """How long a driver may take to write its checkpoint."""
@@ -34,9 +35,11 @@ def suspension(seen: Observed, now: datetime) -> Decision | None:
         # if the suspension is revoked in the same moment.
         return Draft(seen, now, Phase.SUSPENDING, Reason.DRAINING).decision(requeue_after=0.0)
     if _draining(seen, now):
-        driver_knows = seen.progress is not None and seen.progress.state is RunState.DRAINING
+        said = seen.progress.state if seen.progress is not None else None
+        driver_knows = said is not None and (said is RunState.DRAINING or said.is_end)
         reachable = seen.ray_jobs is not None
-        draft = Draft(seen, now, Phase.SUSPENDING, Reason.DRAINING)
+        changes = told(seen.progress)
+        draft = Draft(seen, now, Phase.SUSPENDING, Reason.DRAINING, changes=changes)
         actions = (Drain(),) if reachable and not driver_knows else ()
         return draft.decision(*actions, requeue_after=POLL_SECONDS)
     draft = Draft(

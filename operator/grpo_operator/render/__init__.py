@@ -1,6 +1,7 @@
 """Pure builders of everything that the operator creates."""
 
 from .cluster import ray_cluster, scale_patch
+from .network import network_policy
 from .objects import claim, config_map, secret
 from .pods import TOKEN_KEY, accelerators
 
@@ -9,6 +10,7 @@ __all__ = [
     "accelerators",
     "claim",
     "config_map",
+    "network_policy",
     "ray_cluster",
     "scale_patch",
     "secret",

@@ -37,11 +37,10 @@ def pod_template(job: Job, role: Role, settings: Settings) -> Object:
         Role.CONSUMER: job.spec.consumers,
         Role.PRODUCER: job.spec.producers,
     }[role]
-    base = {
-        "metadata": {"labels": {**job_labels(job.name, job.uid), ROLE_LABEL: str(role)}},
-        "spec": _pod_spec(job, job.spec, pool, role, settings),
-    }
-    return strategic_merge(base, pool.pod_template)
+    base = {"spec": _pod_spec(job, job.spec, pool, role, settings)}
+    # Our labels come last: by them the operator finds the pods.
+    labels = {"metadata": {"labels": {**job_labels(job.name, job.uid), ROLE_LABEL: str(role)}}}
+    return strategic_merge(strategic_merge(base, pool.pod_template), labels)
 
 
 def accelerators(pool: PodPoolSpec) -> int:
@@ -145,6 +144,7 @@ def _environment(job: Job, spec: GRPOJobSpec) -> list[Object]:
         {"name": "GRPO_SPEC", "value": f"{CONFIG_DIR}/spec.json"},
         {"name": "GRPO_RUN_DIR", "value": f"{VOLUME_DIR}/runs/{name}"},
         {"name": "HF_HOME", "value": f"{VOLUME_DIR}/huggingface"},
+        {"name": "GRPO_CACHE", "value": f"{VOLUME_DIR}/cache"},
     ]
     wandb = spec.tracking.wandb
     if wandb is not None and wandb.secret_name is not None:

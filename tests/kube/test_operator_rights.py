@@ -1,0 +1,104 @@
+"""What the operator may do.
+
+Aspects: exactly the rights of its role, in one namespace and in all; a right that it lacks.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from kubernetes.aio import client
+
+from grpo_operator.rbac import LEASE_RULES, RULES, policy_rules
+from kube.accounts import ServiceAccount
+from kube.api_proxy import ApiProxy
+from kube.fake_ray import FakeRay
+from kube.harness import Cluster, until
+from kube.operator_harness import JOBS, Jobs, condition_of, manifest, running_operator
+
+
+@pytest.fixture
+async def account(jobs: Jobs) -> ServiceAccount:
+    """A service account that may do nothing yet."""
+    return await ServiceAccount.create(jobs.api, jobs.namespace)
+
+
+@contextlib.asynccontextmanager
+async def allowed(account: ServiceAccount, scope: str) -> AsyncIterator[None]:
+    """Inside the block the account has the rights of an operator of one namespace, or of all."""
+    await account.grant(policy_rules(LEASE_RULES))
+    if scope == "all namespaces":
+        async with account.granted_everywhere(policy_rules(RULES)):
+            yield
+    else:
+        await account.grant(policy_rules(RULES))
+        yield
+
+
+async def until_no_other_jobs(api: client.ApiClient) -> None:
+    """Namespaces of earlier tests are deleted in the background."""
+    listing = client.CustomObjectsApi(api).list_cluster_custom_object
+    await until(lambda jobs: not jobs, listing, *JOBS, timeout=60)
+
+
+@pytest.mark.parametrize("scope", ["one namespace", "all namespaces"])
+async def test_its_role_allows_exactly_what_it_does(
+    cluster: Cluster,
+    jobs: Jobs,
+    ray: FakeRay,
+    proxy: ApiProxy,
+    account: ServiceAccount,
+    tmp_path: Path,
+    scope: str,
+):
+    await until_no_other_jobs(jobs.api)
+    original = account.kubeconfig(cluster.kubeconfig, tmp_path, await account.token())
+    kubeconfig = proxy.kubeconfig(original, tmp_path / "proxied")
+    environment = {
+        "GRPO_LEADER_ELECTION": "true",
+        "GRPO_NAMESPACES": jobs.namespace if scope == "one namespace" else "",
+    }
+    log = tmp_path / "operator.log"
+    async with (
+        allowed(account, scope),
+        running_operator(kubeconfig, jobs.namespace, ray, log, **environment),
+    ):
+        await jobs.create(manifest(ttlSecondsAfterFinished=1))
+        await jobs.until_phase("Running")
+        await jobs.patch({"producers": {"replicas": 3}})
+        await jobs.until(lambda job: job["status"]["workers"]["producersReady"] == 3)
+        await jobs.patch({"suspend": True})
+        await jobs.until_phase("Suspended")
+        await jobs.patch({"suspend": False})
+        await jobs.until_phase("Running")
+        (await ray.only_head()).end(0)
+        await jobs.until_gone()
+    forbidden = [call for call, status in proxy.answered if status == 403]
+    assert forbidden == []
+    rules = {
+        (verb, group, resource)
+        for table in (RULES, LEASE_RULES)
+        for (group, resource), verbs in table.items()
+        for verb in verbs
+    }
+    used = {(call.verb, call.group, call.resource) for call in proxy.calls}
+    assert used == rules
+
+
+async def test_a_right_that_it_lacks_is_shown_and_used_once_it_is_there(
+    cluster: Cluster, jobs: Jobs, ray: FakeRay, account: ServiceAccount, tmp_path: Path
+):
+    rayclusters = ("ray.io", "rayclusters")
+    less = RULES | {rayclusters: tuple(verb for verb in RULES[rayclusters] if verb != "create")}
+    await account.grant(policy_rules(less))
+    kubeconfig = account.kubeconfig(cluster.kubeconfig, tmp_path, await account.token())
+    async with running_operator(kubeconfig, jobs.namespace, ray, tmp_path / "log"):
+        await jobs.create(manifest())
+        refused = await jobs.until(
+            lambda job: condition_of(job, "ClusterReady")["reason"] == "Forbidden"
+        )
+        message = condition_of(refused, "ClusterReady")["message"]
+        assert 'cannot create resource "rayclusters"' in message
+        await account.grant(policy_rules({rayclusters: ("create",)}))
+        await jobs.until_phase("Running", timeout=60)
