@@ -17,6 +17,9 @@ VLLM_HASH := $(shell cat environments/vllm/uv.lock .python-version | sha256sum |
 VLLM_DIR := $(CACHE)/envs/vllm-$(VLLM_HASH)
 VLLM_READY := .venv-vllm/.ready-$(VLLM_HASH)
 
+TRL_HASH := $(shell cat environments/trl/uv.lock .python-version | sha256sum | cut -c1-16)
+TRL_DIR := $(CACHE)/envs/trl-$(TRL_HASH)
+
 MANIFEST ?= examples/quickstart.yaml
 BACKEND ?=
 RUN_ARGS ?=
@@ -37,9 +40,23 @@ run: $(READY) $(if $(filter vllm,$(BACKEND)),$(VLLM_READY)) ## train on this mac
 	.venv/bin/grpo run $(MANIFEST) $(if $(BACKEND),--backend $(BACKEND)) $(RUN_ARGS)
 
 .PHONY: test
-test: lint $(READY) ## linters, then every test but the end-to-end ones
-	$(PY) hack/cluster/cluster.py build
-	$(PY) -m pytest tests --ignore=tests/vllm_producers
+test: lint $(READY) $(VLLM_READY) ## linters, then every test but the end-to-end ones
+	$(PY) hack/cluster/cluster.py build control helm monitoring
+	$(PY) -m pytest tests --ignore=tests/e2e
+
+.PHONY: images
+images: $(READY) ## build the images, without Docker
+	$(PY) hack/images/images.py build
+
+.PHONY: images-check
+images-check: images ## run each image
+	$(PY) hack/images/images.py check
+
+.PHONY: test-e2e
+test-e2e: $(READY) ## images, chart and operator on a cluster with real nodes; needs root
+	$(PY) hack/cluster/cluster.py build control node helm kueue
+	$(PY) hack/images/images.py build operator consumer producer
+	$(PY) -m pytest tests/e2e
 
 .PHONY: test-vllm
 test-vllm: $(READY) $(VLLM_READY) ## tests of the vLLM engine, in an environment of its own
@@ -51,7 +68,7 @@ test-unit: $(READY) ## pure tests, under a minute
 
 .PHONY: test-kube
 test-kube: $(READY) ## tests against a real API server
-	$(PY) hack/cluster/cluster.py build
+	$(PY) hack/cluster/cluster.py build control helm monitoring
 	$(PY) -m pytest tests/kube
 
 .PHONY: lint
@@ -85,6 +102,15 @@ $(VLLM_DIR)/.complete: | $(UV)
 	UV_PROJECT_ENVIRONMENT=$(VLLM_DIR) $(UV) sync --quiet --frozen --project environments/vllm \
 	    --python $(PYTHON)
 	touch $@
+
+$(TRL_DIR)/.complete: | $(UV)
+	UV_PROJECT_ENVIRONMENT=$(TRL_DIR) $(UV) sync --quiet --frozen --project environments/trl \
+	    --python $(PYTHON)
+	touch $@
+
+.PHONY: .venv-trl
+.venv-trl: $(TRL_DIR)/.complete ## environment of the benchmarks' other trainer
+	ln -sfn $(TRL_DIR) $@
 
 $(VLLM_READY): $(VLLM_DIR)/.complete pyproject.toml | $(UV)
 	rm -rf .venv-vllm

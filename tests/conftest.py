@@ -19,7 +19,14 @@ os.environ.setdefault("RAY_AUTH_TOKEN", "token-of-the-tests")
 os.environ.setdefault("RAY_worker_niceness", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-REAL_CLUSTERS = ("kube", "trainer/test_runs.py")
+REAL_CLUSTERS = (
+    "kube",
+    "trainer/test_elastic.py",
+    "trainer/test_job_monitoring.py",
+    "trainer/test_runs.py",
+    "trainer/test_weight_delivery.py",
+    "vllm_producers",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,11 +6,13 @@ not be longer than 107 bytes, a state directory's may.
 
 import random
 import socket
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import credentials
+import network
 from credentials import Credentials
 
 # Below the ephemeral range, from which the kernel takes the ports of outgoing connections.
@@ -18,24 +20,47 @@ _PORTS = range(20_000, 32_000)
 # etcd wants a port even here, and takes it for a part of the socket's name.
 _STORE = "unix://etcd.sock:0"
 _STORE_PEER = "unix://etcd-peer.sock:0"
+_API_SERVER_ON_LOOPBACK = (
+    "--bind-address=127.0.0.1",
+    "--advertise-address=127.0.0.1",
+    "--endpoint-reconciler-type=none",
+    # The pods of a lost node are deleted after 5 s, not 5 min.
+    "--default-not-ready-toleration-seconds=5",
+    "--default-unreachable-toleration-seconds=5",
+)
+_SIMULATED_NODES = (
+    # A claim binds to a directory that no node ever mounts.
+    "--enable-hostpath-provisioner",
+    # A node is lost when its lease, which KWOK renews every 2 s, is 10 s old.
+    "--node-monitor-period=1s",
+    "--node-monitor-grace-period=10s",
+    "--node-eviction-rate=10",
+)
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Ports of loopback, one for each component that serves there."""
+    """Ports of loopback, one for each component that serves there.
 
+    Those of real nodes serve inside a network namespace, and a gateway carries them outside.
+    """
+
+    kubelets: tuple[int, ...]
     api_server: int
     controller_manager: int
     scheduler: int
     kwok: int
     kuberay: int
+    proxy: int
+    dns: int
+    monitoring: int
 
 
-def free_ports() -> Ports:
+def free_ports(kubelets: int = 0) -> Ports:
     """Ports that nobody listens on."""
     found: list[int] = []
     with ExitStack() as held:
-        while len(found) < 5:
+        while len(found) < 8 + kubelets:
             listener = held.enter_context(socket.socket())
             port = random.choice(_PORTS)
             try:
@@ -43,7 +68,7 @@ def free_ports() -> Ports:
             except OSError:
                 continue
             found.append(port)
-    return Ports(*found)
+    return Ports(tuple(found[8:]), *found[:8])
 
 
 @dataclass(frozen=True)
@@ -59,6 +84,8 @@ class Components:
     programs: Path
     ports: Ports
     keys: Credentials
+    real_nodes: bool = False
+    """Pods run, and have to reach the API server."""
 
     @property
     def api_server_url(self) -> str:
@@ -85,23 +112,36 @@ class Components:
             "kube-apiserver",
             f"{self.api_server_url}/readyz",
             f"--etcd-servers={_STORE}",
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
-            "--endpoint-reconciler-type=none",
             f"--secure-port={self.ports.api_server}",
             f"--tls-cert-file={self.keys.certificate}",
             f"--tls-private-key-file={self.keys.certificate_key}",
             f"--token-auth-file={self.keys.token_file}",
             "--authorization-mode=Node,RBAC",
             "--allow-privileged=true",
-            "--service-cluster-ip-range=10.96.0.0/16",
+            f"--service-cluster-ip-range={network.SERVICES}",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={self.keys.service_account_key}",
             f"--service-account-signing-key-file={self.keys.service_account_key}",
-            # The pods of a lost node are deleted after 5 s, not 5 min.
-            "--default-not-ready-toleration-seconds=5",
-            "--default-unreachable-toleration-seconds=5",
             "--profiling=false",
+            *(self._api_server_of_pods() if self.real_nodes else _API_SERVER_ON_LOOPBACK),
+        )
+
+    def _api_server_of_pods(self) -> Sequence[str]:
+        """Kubelets and servers of aggregated APIs know the API server by its certificates."""
+        return (
+            "--bind-address=0.0.0.0",
+            f"--advertise-address={network.FIRST.address}",
+            "--enable-admission-plugins=NodeRestriction",
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--kubelet-client-certificate={self.keys.kubelet_client}",
+            f"--kubelet-client-key={self.keys.kubelet_client_key}",
+            f"--proxy-client-cert-file={self.keys.front_proxy}",
+            f"--proxy-client-key-file={self.keys.front_proxy_key}",
+            f"--requestheader-client-ca-file={self.keys.front_proxy}",
+            "--requestheader-allowed-names=front-proxy",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         )
 
     def controller_manager(self) -> Component:
@@ -115,14 +155,9 @@ class Components:
             "--use-service-account-credentials",
             f"--service-account-private-key-file={self.keys.service_account_key}",
             f"--root-ca-file={self.keys.certificate}",
-            # A claim binds to a directory that nothing ever mounts.
-            "--enable-hostpath-provisioner",
             "--pvclaimbinder-sync-period=1s",
-            # A node is lost when its lease, which KWOK renews every 2 s, is 10 s old.
-            "--node-monitor-period=1s",
-            "--node-monitor-grace-period=10s",
-            "--node-eviction-rate=10",
             "--profiling=false",
+            *(() if self.real_nodes else _SIMULATED_NODES),
         )
 
     def scheduler(self) -> Component:

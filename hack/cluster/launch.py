@@ -12,7 +12,7 @@ from api import ApiServer, is_healthy
 from components import Component, Components
 from processes import Record
 
-_MANIFESTS = Path(__file__).resolve().parent / "manifests"
+MANIFESTS = Path(__file__).resolve().parent / "manifests"
 _PROBE_INTERVAL_SECONDS = 0.1  # a health endpoint can only be asked again
 
 _CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
@@ -20,7 +20,6 @@ _CLUSTER_ROLE_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _STORAGE_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 _NODES = "/api/v1/nodes"
-# Pods are not admitted before it exists.
 _DEFAULT_SERVICE_ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
 
 
@@ -35,65 +34,81 @@ class Launch:
     deadline: float
     """Of `time.monotonic`."""
     die_with_parent: bool
+    inside: tuple[str, ...] = ()
+    """What to write before a command to run it where the cluster is."""
 
-    def cluster(self, *, nodes: int, bare: bool) -> None:
+    def control_plane(self) -> tuple[ApiServer, list[Component]]:
+        """Starts etcd, API server, controller manager and scheduler; the last two are unready."""
+        keys = self.components.keys
+        server = self.components.api_server_url
+        api = ApiServer(server, keys.certificate, keys.tokens[credentials.ADMIN])
+
+        self.start(self.components.etcd())
+        self.wait_for_health(self.start(self.components.api_server()))
+        started = [
+            self.start(self.components.controller_manager()),
+            self.start(self.components.scheduler()),
+        ]
+        return api, started
+
+    def simulated_cluster(self, *, nodes: int, bare: bool) -> None:
         """Starts the control plane and, unless `bare`, KWOK with fake nodes and KubeRay.
 
         Raises:
             RuntimeError: a component ended, or the API server refused an object.
             TimeoutError: a component was not ready at the deadline.
         """
-        keys = self.components.keys
-        server = self.components.api_server_url
-        api = ApiServer(server, keys.certificate, keys.tokens[credentials.ADMIN])
-
-        self._start(self.components.etcd())
-        self._wait_for_health(self._start(self.components.api_server()))
-        started = [
-            self._start(self.components.controller_manager()),
-            self._start(self.components.scheduler()),
-        ]
-        api.create(_STORAGE_CLASSES, _manifest("storageclass.yaml"))
+        api, started = self.control_plane()
+        api.create(_STORAGE_CLASSES, manifest("storageclass.yaml"))
         if not bare:
-            started.append(self._start(self.components.kwok(_MANIFESTS / "stages.yaml")))
+            started.append(self.start(self.components.kwok(MANIFESTS / "stages.yaml")))
             for index in range(nodes):
-                api.create(_NODES, _manifest("node.yaml", name=f"node-{index}"))
-            self._install_kuberay(api)
-            started.append(self._start(self.components.kuberay()))
+                api.create(_NODES, manifest("node.yaml", name=f"node-{index}"))
+            started.append(self.kuberay(api))
         for component in started:
-            self._wait_for_health(component)
-        self._wait_for(
-            "the default service account", partial(api.answers, _DEFAULT_SERVICE_ACCOUNT)
-        )
+            self.wait_for_health(component)
+        self.wait_for_default_account(api)
+
+    def wait_for_default_account(self, api: ApiServer) -> None:
+        """Pods are not admitted before it exists."""
+        self.wait_for("the default service account", partial(api.answers, _DEFAULT_SERVICE_ACCOUNT))
+
+    def kuberay(self, api: ApiServer) -> Component:
+        """Starts KubeRay with the rights of its release."""
+        self._install_kuberay(api)
+        return self.start(self.components.kuberay())
 
     def _install_kuberay(self, api: ApiServer) -> None:
         """Creates the kinds and the role of its release, and binds the role."""
         released = self.components.programs / "manifests"
         api.create(_CLUSTER_ROLES, (released / "role.yaml").read_text())
-        api.create(_CLUSTER_ROLE_BINDINGS, _manifest("kuberay-binding.yaml"))
+        api.create(_CLUSTER_ROLE_BINDINGS, manifest("kuberay-binding.yaml"))
         api.create(_DEFINITIONS, (released / "ray.io_rayclusters.yaml").read_text())
         for kind in ("RayJob", "RayService"):
             plural = kind.lower() + "s"
-            api.create(_DEFINITIONS, _manifest("unused-definition.yaml", kind=kind, plural=plural))
+            api.create(_DEFINITIONS, manifest("unused-definition.yaml", kind=kind, plural=plural))
         kinds = {"rayclusters", "rayjobs", "rayservices"}
         # An operator that does not find its kinds at its start looks again only 10 s later.
-        self._wait_for("the kinds of KubeRay", lambda: kinds <= api.discoverable("ray.io"))
+        self.wait_for("the kinds of KubeRay", lambda: kinds <= api.discoverable("ray.io"))
 
-    def _start(self, component: Component) -> Component:
+    def start(self, component: Component) -> Component:
         self.record.spawn(
             component.name,
-            component.argv,
+            [*self.inside, *component.argv],
             log=self.logs / f"{component.name}.log",
             cwd=self.state,
             die_with_parent=self.die_with_parent,
         )
         return component
 
-    def _wait_for_health(self, component: Component) -> None:
-        assert component.health is not None
-        self._wait_for(component.name, partial(is_healthy, component.health))
+    def seconds_left(self) -> float:
+        return self.deadline - time.monotonic()
 
-    def _wait_for(self, what: str, holds: Callable[[], bool]) -> None:
+    def wait_for_health(self, component: Component) -> None:
+        assert component.health is not None
+        self.wait_for(component.name, partial(is_healthy, component.health))
+
+    def wait_for(self, what: str, holds: Callable[[], bool]) -> None:
         while not holds():
             if ended := self.record.ended():
                 raise RuntimeError(f"ended while starting: {', '.join(ended)}")
@@ -102,5 +117,6 @@ class Launch:
             time.sleep(_PROBE_INTERVAL_SECONDS)
 
 
-def _manifest(file: str, /, **values: str) -> str:
-    return string.Template((_MANIFESTS / file).read_text()).substitute(values)
+def manifest(file: str, /, **values: str) -> str:
+    """A manifest of this project, with its $names filled in."""
+    return string.Template((MANIFESTS / file).read_text()).substitute(values)

@@ -51,7 +51,11 @@ class Record:
                 start_new_session=True,
                 preexec_fn=_die_with_parent if die_with_parent else None,
             )
-        process = Process(name, child.pid, _start_time(child.pid))
+        return self.add(name, child.pid)
+
+    def add(self, name: str, pid: int) -> Process:
+        """Takes down a process that runs already."""
+        process = Process(name, pid, _start_time(pid))
         with self._path.open("a") as record:
             record.write(json.dumps(asdict(process)) + "\n")
         return process
