@@ -110,7 +110,7 @@ class Addons:
         """Kueue in a pod, with its webhooks."""
         programs = build.programs("kueue")
         name = f"{_KUEUE_NAME}:{_KUEUE_TAG}"
-        image = container_images.of_program(name, programs / "kueue", path="/manager")
+        image = container_images.of_program(name, programs / "kueue", path="/manager", user=_NOBODY)
         self.runtimes.load_made(image, self.launch.state)
         directory = self.launch.state / "nodes" / "kueue"
         directory.mkdir()

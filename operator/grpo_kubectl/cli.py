@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CommandError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except asyncio.CancelledError:
         return Exit.INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has seen enough; the interpreter must not flush into it again.
@@ -48,7 +48,8 @@ async def _run(given: argparse.Namespace) -> None:
     task = asyncio.current_task()
     assert task is not None
     # A pod that was made for reading must go with us, however we are told to end.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     access = Access(
         kubeconfig=getattr(given, "kubeconfig", None),
         context=getattr(given, "context", None),

@@ -1,49 +1,114 @@
 """Kueue decides when a job may have its pods.
 
-Aspects: a job within the quota runs, the next waits and says so, the quota is free at the end.
+Aspects: a job waits, and has no pods, while another holds the quota; it has them once that one is
+gone; a deleted job's quota is free. The images are nowhere: Kueue counts what pods ask for.
 """
 
+from collections.abc import Callable, Iterator
+
+import pytest
+from kubernetes.aio import client
+
 from e2e.runs import Runs, quickstart
-from kube.harness import Object
-from kube.operator_harness import phase_of
+from kube.harness import MISSING_IMAGE, Object, until
+from kube.operator_harness import condition_of, phase_of
 
+JOB_LABEL = "grpo-operator.io/job"
+KUEUE = ("kueue.x-k8s.io", "v1beta2")
 QUOTA = {"cpu": "400m", "memory": "8Gi"}
-"""Enough for one job, whose three pods ask for 100m each."""
+"""Enough for one job, whose three pods ask for 100m each, and not for two."""
 
 
-def queue(namespace: str) -> list[Object]:
-    kueue = "kueue.x-k8s.io/v1beta2"
+def queue_of(namespace: str) -> list[Object]:
+    """A quota with the namespace's name, and the namespace's queue for it."""
     amounts = [{"name": name, "nominalQuota": amount} for name, amount in QUOTA.items()]
-    group = {
-        "coveredResources": list(QUOTA),
-        "flavors": [{"name": namespace, "resources": amounts}],
-    }
-    return [
-        {"apiVersion": kueue, "kind": "ResourceFlavor", "metadata": {"name": namespace}},
+    flavors = [{"name": namespace, "resources": amounts}]
+    group = {"coveredResources": list(QUOTA), "flavors": flavors}
+    rules = {"namespaceSelector": {}, "resourceGroups": [group]}
+    meta = {"name": namespace}
+    objects = [
+        {"kind": "ResourceFlavor", "metadata": meta},
+        {"kind": "ClusterQueue", "metadata": meta, "spec": rules},
         {
-            "apiVersion": kueue,
-            "kind": "ClusterQueue",
-            "metadata": {"name": namespace},
-            "spec": {"namespaceSelector": {}, "resourceGroups": [group]},
-        },
-        {
-            "apiVersion": kueue,
             "kind": "LocalQueue",
             "metadata": {"name": "queue", "namespace": namespace},
             "spec": {"clusterQueue": namespace},
         },
     ]
+    return [{"apiVersion": "/".join(KUEUE), **item} for item in objects]
 
 
-async def test_a_second_job_waits_for_the_quota_that_the_first_one_holds(runs: Runs) -> None:
-    for item in queue(runs.namespace):
+@pytest.fixture
+def queue(runs: Runs) -> Iterator[str]:
+    """The name of a queue of the test's namespace."""
+    for item in queue_of(runs.namespace):
         runs.deployment.kubectl("apply", "-f", "-", given=item)
-    short = {"queueName": "queue", "maxSteps": 20, "evaluation": {"interval": 0}}
+    yield "queue"
+    for kind in ("clusterqueue", "resourceflavor"):
+        runs.deployment.kubectl("delete", kind, runs.namespace, "--wait=false")
 
-    await runs.start(quickstart("first", **short))
-    runs.apply(quickstart("second", **short))
-    await runs.until("second", lambda job: phase_of(job) == "Queued")
-    assert phase_of(await runs.jobs.get("first")) == "Running"
 
-    await runs.until("first", lambda job: phase_of(job) == "Succeeded")
-    await runs.until_step("second", 1)
+async def until_used(runs: Runs, cpu: str) -> None:
+    """Waits until the quota's use is so many CPUs."""
+
+    def is_used(queues: list[Object]) -> bool:
+        ((usage,),) = ([u["resources"] for u in q["status"]["flavorsUsage"]] for q in queues)
+        return {entry["name"]: entry["total"] for entry in usage}["cpu"] == cpu
+
+    listing = client.CustomObjectsApi(runs.jobs.api).list_cluster_custom_object
+    mine = f"metadata.name={runs.namespace}"
+    await until(is_used, listing, *KUEUE, "clusterqueues", field_selector=mine)
+
+
+async def until_refused(runs: Runs) -> None:
+    """Waits until Kueue has found no room for a workload of the namespace."""
+
+    def is_refused(workload: Object) -> bool:
+        reserved = condition_of(workload, "QuotaReserved")
+        return reserved["status"] == "False" and "insufficient unused quota" in reserved["message"]
+
+    listing = client.CustomObjectsApi(runs.jobs.api).list_namespaced_custom_object
+    arguments = (*KUEUE, runs.namespace, "workloads")
+    await until(lambda workloads: any(map(is_refused, workloads)), listing, *arguments)
+
+
+async def suspended(runs: Runs) -> dict[str, bool]:
+    """Whether the RayCluster of each job is suspended."""
+    clusters = await runs.jobs.clusters()
+    return {c["metadata"]["labels"][JOB_LABEL]: c["spec"]["suspend"] for c in clusters}
+
+
+def only(job: str) -> Callable[[list[Object]], bool]:
+    """Whether the pods are a head, a producer and a consumer of one job, and no others."""
+    return lambda pods: [pod["metadata"]["labels"][JOB_LABEL] for pod in pods] == [job] * 3
+
+
+async def test_a_job_waits_for_the_quota_that_another_one_holds_and_leaves_it_free(
+    runs: Runs, queue: str
+) -> None:
+    def job(name: str) -> Object:
+        nowhere = {pool: {"image": MISSING_IMAGE} for pool in ("head", "producers", "consumers")}
+        return quickstart(name, queueName=queue, **nowhere)
+
+    runs.apply(job("first"))
+    await runs.jobs.until_phase("Starting", "first")
+    await until_used(runs, "300m")
+    await runs.jobs.until_pods(only("first"))
+
+    runs.apply(job("second"))
+    await until_refused(runs)
+    second = await runs.jobs.until(
+        lambda job: condition_of(job, "ClusterReady")["reason"] == "Queued", "second"
+    )
+    assert phase_of(second) == "Queued"
+    assert phase_of(await runs.jobs.get("first")) == "Starting"
+    assert await suspended(runs) == {"first": False, "second": True}
+    assert only("first")(await runs.jobs.pods())
+
+    await runs.jobs.delete("first")
+    await runs.jobs.until_phase("Starting", "second")
+    assert await suspended(runs) == {"second": False}
+    await runs.jobs.until_pods(only("second"))
+
+    await runs.jobs.delete("second")
+    await until_used(runs, "0")

@@ -30,7 +30,8 @@ async def test_the_quickstart_learns_and_leaves_a_model_that_loads(
     runs: Runs, backend: str
 ) -> None:
     name = f"quickstart-{backend}"
-    await runs.start(quickstart(name, producers={"backend": backend}, maxSteps=60))
+    manifest = quickstart(name, producers={"backend": backend}, maxSteps=60)
+    await runs.start(manifest, own_model=backend == "transformers")
 
     job = await until_succeeded(runs, name)
 
