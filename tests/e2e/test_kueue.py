@@ -17,6 +17,8 @@ JOB_LABEL = "grpo-operator.io/job"
 KUEUE = ("kueue.x-k8s.io", "v1beta2")
 QUOTA = {"cpu": "400m", "memory": "8Gi"}
 """Enough for one job, whose three pods ask for 100m each, and not for two."""
+WAIT_SECONDS = 120
+"""The garbage collector takes half a minute to learn of a new kind, and deletes what jobs own."""
 
 
 def queue_of(namespace: str) -> list[Object]:
@@ -52,12 +54,15 @@ async def until_used(runs: Runs, cpu: str) -> None:
     """Waits until the quota's use is so many CPUs."""
 
     def is_used(queues: list[Object]) -> bool:
-        ((usage,),) = ([u["resources"] for u in q["status"]["flavorsUsage"]] for q in queues)
-        return {entry["name"]: entry["total"] for entry in usage}["cpu"] == cpu
+        usage = queues[0].get("status", {}).get("flavorsUsage", [])
+        amounts = {(r["name"], r["total"]) for flavor in usage for r in flavor["resources"]}
+        return ("cpu", cpu) in amounts
 
     listing = client.CustomObjectsApi(runs.jobs.api).list_cluster_custom_object
     mine = f"metadata.name={runs.namespace}"
-    await until(is_used, listing, *KUEUE, "clusterqueues", field_selector=mine)
+    await until(
+        is_used, listing, *KUEUE, "clusterqueues", timeout=WAIT_SECONDS, field_selector=mine
+    )
 
 
 async def until_refused(runs: Runs) -> None:
@@ -68,8 +73,12 @@ async def until_refused(runs: Runs) -> None:
         return reserved["status"] == "False" and "insufficient unused quota" in reserved["message"]
 
     listing = client.CustomObjectsApi(runs.jobs.api).list_namespaced_custom_object
-    arguments = (*KUEUE, runs.namespace, "workloads")
-    await until(lambda workloads: any(map(is_refused, workloads)), listing, *arguments)
+    await until(
+        lambda workloads: any(map(is_refused, workloads)),
+        listing,
+        *(*KUEUE, runs.namespace, "workloads"),
+        timeout=WAIT_SECONDS,
+    )
 
 
 async def suspended(runs: Runs) -> dict[str, bool]:
@@ -91,14 +100,14 @@ async def test_a_job_waits_for_the_quota_that_another_one_holds_and_leaves_it_fr
         return quickstart(name, queueName=queue, **nowhere)
 
     runs.apply(job("first"))
-    await runs.jobs.until_phase("Starting", "first")
+    await runs.until("first", lambda job: phase_of(job) == "Starting")
     await until_used(runs, "300m")
-    await runs.jobs.until_pods(only("first"))
+    await runs.jobs.until_pods(only("first"), timeout=WAIT_SECONDS)
 
     runs.apply(job("second"))
     await until_refused(runs)
-    second = await runs.jobs.until(
-        lambda job: condition_of(job, "ClusterReady")["reason"] == "Queued", "second"
+    second = await runs.until(
+        "second", lambda job: condition_of(job, "ClusterReady")["reason"] == "Queued"
     )
     assert phase_of(second) == "Queued"
     assert phase_of(await runs.jobs.get("first")) == "Starting"
@@ -106,9 +115,9 @@ async def test_a_job_waits_for_the_quota_that_another_one_holds_and_leaves_it_fr
     assert only("first")(await runs.jobs.pods())
 
     await runs.jobs.delete("first")
-    await runs.jobs.until_phase("Starting", "second")
+    await runs.until("second", lambda job: phase_of(job) == "Starting")
     assert await suspended(runs) == {"second": False}
-    await runs.jobs.until_pods(only("second"))
+    await runs.jobs.until_pods(only("second"), timeout=WAIT_SECONDS)
 
     await runs.jobs.delete("second")
     await until_used(runs, "0")
