@@ -42,7 +42,7 @@ run: $(READY) $(if $(filter vllm,$(BACKEND)),$(VLLM_READY)) ## train on this mac
 .PHONY: test
 test: lint $(READY) $(VLLM_READY) ## linters, then every test but the end-to-end ones
 	$(PY) hack/cluster/cluster.py build control helm monitoring
-	$(PY) -m pytest tests --ignore=tests/e2e --numprocesses 2 --dist loadgroup
+	$(PY) -m pytest tests --ignore=tests/e2e
 
 .PHONY: images
 images: $(READY) ## build the images, without Docker

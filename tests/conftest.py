@@ -30,13 +30,8 @@ REAL_CLUSTERS = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Many real processes against deadlines may fail once on a busy machine, but not twice.
-
-    Of two workers one has the tests that wait for a cluster, the other those that compute.
-    """
+    """Many real processes against deadlines may fail once on a busy machine, but not twice."""
     tests = Path(__file__).parent
     for item in items:
-        waits = item.path.is_relative_to(tests / "kube")
-        item.add_marker(pytest.mark.xdist_group("waiting" if waits else "computing"))
         if any(item.path.is_relative_to(tests / place) for place in REAL_CLUSTERS):
             item.add_marker(pytest.mark.flaky(reruns=1))
