@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import sys
 
 from .app import LeaseLostError, MissingKindError, run
@@ -22,7 +23,9 @@ def main() -> int:
         asyncio.run(run(settings))
     except LeaseLostError:
         logging.error("the Lease is lost")
-        return 1
+        logging.shutdown()
+        # Another replica acts soon: no thread that waits for an answer may keep this one.
+        os._exit(1)
     except (MissingKindError, ApiError) as error:
         logging.error("%s", error)
         return 1
