@@ -90,9 +90,9 @@ def reader_pod(job: Job, image: str | None, seconds: float) -> Object:
             "terminationGracePeriodSeconds": 1,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "imagePullSecrets": [_plain(secret) for secret in job.spec.image_pull_secrets],
+            "imagePullSecrets": [secret.plain() for secret in job.spec.image_pull_secrets],
             "nodeSelector": head.node_selector,
-            "tolerations": [_plain(toleration) for toleration in head.tolerations],
+            "tolerations": [toleration.plain() for toleration in head.tolerations],
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": _USER,
@@ -103,11 +103,6 @@ def reader_pod(job: Job, image: str | None, seconds: float) -> Object:
             },
         },
     }
-
-
-def _plain(record: object) -> Object:
-    plain: Object = record.model_dump(mode="json", by_alias=True, exclude_none=True)  # type: ignore[attr-defined]
-    return plain
 
 
 async def _until_running(api: Api, target: Target) -> None:

@@ -1,7 +1,5 @@
 """Pod templates of head, producers and consumers."""
 
-from typing import Any
-
 from grpo_trainer.spec import CPU, Backend, GRPOJobSpec
 from grpo_trainer.spec.cluster import ConsumersSpec, PodPoolSpec, ProducersSpec
 
@@ -59,8 +57,8 @@ def _pod_spec(
     claim = spec.storage.claim_name if spec.storage is not None else None
     optional = {
         "nodeSelector": pool.node_selector,
-        "tolerations": [_plain(toleration) for toleration in pool.tolerations],
-        "imagePullSecrets": [_plain(secret) for secret in spec.image_pull_secrets],
+        "tolerations": [toleration.plain() for toleration in pool.tolerations],
+        "imagePullSecrets": [secret.plain() for secret in spec.image_pull_secrets],
         "priorityClassName": spec.priority_class_name,
         "serviceAccountName": spec.service_account_name,
     }
@@ -95,7 +93,7 @@ def _container(
         "image": pool.image or _default_image(spec, role, settings),
         "workingDir": VOLUME_DIR,
         "env": _environment(job, spec),
-        "envFrom": [_plain(source) for source in spec.env_from],
+        "envFrom": [source.plain() for source in spec.env_from],
         "resources": _resources(pool),
         "volumeMounts": [
             {"name": "config", "mountPath": CONFIG_DIR, "readOnly": True},
@@ -150,10 +148,5 @@ def _environment(job: Job, spec: GRPOJobSpec) -> list[Object]:
     if wandb is not None and wandb.secret_name is not None:
         key = {"name": wandb.secret_name, "key": "WANDB_API_KEY"}
         ours.append({"name": "WANDB_API_KEY", "valueFrom": {"secretKeyRef": key}})
-    theirs = [_plain(variable) for variable in spec.env]
+    theirs = [variable.plain() for variable in spec.env]
     return list({variable["name"]: variable for variable in theirs + ours}.values())
-
-
-def _plain(record: Any) -> Object:
-    plain: Object = record.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return plain

@@ -1,6 +1,6 @@
 """The common ground of every record of the API: camel case in YAML, unknown fields refused."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
@@ -26,6 +26,10 @@ class Record(BaseModel):
         allow_inf_nan=False,
         use_attribute_docstrings=True,
     )
+
+    def plain(self) -> dict[str, Any]:
+        """As a manifest has it: camel case, JSON's types, without what is not set."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 PositiveInt = Annotated[int, Field(ge=1)]
