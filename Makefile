@@ -42,7 +42,7 @@ run: $(READY) $(if $(filter vllm,$(BACKEND)),$(VLLM_READY)) ## train on this mac
 .PHONY: test
 test: lint $(READY) $(VLLM_READY) ## linters, then every test but the end-to-end ones
 	$(PY) hack/cluster/cluster.py build control helm monitoring
-	$(PY) -m pytest tests --ignore=tests/e2e
+	$(PY) -m pytest tests --ignore=tests/e2e --numprocesses 2
 
 .PHONY: images
 images: $(READY) ## build the images, without Docker
@@ -54,7 +54,7 @@ images-check: images ## run each image
 
 .PHONY: test-e2e
 test-e2e: $(READY) ## images, chart and operator on a cluster with real nodes; needs root
-	$(PY) hack/cluster/cluster.py build control node helm kueue
+	$(PY) hack/cluster/cluster.py build control node helm kueue monitoring
 	$(PY) hack/images/images.py build operator consumer producer
 	$(PY) -m pytest tests/e2e
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 # Machines of tests are busy: a slow example is no fault, and timings are for benchmarks.
 settings.register_profile(
@@ -14,6 +16,7 @@ settings.load_profile("default")
 
 # Many threads on few cores spend their time waiting for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Ray reads its token once a process: every test that starts a Ray in this one has the same.
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", "token-of-the-tests")
 os.environ.setdefault("RAY_worker_niceness", "0")
@@ -27,6 +30,20 @@ REAL_CLUSTERS = (
     "trainer/test_weight_delivery.py",
     "vllm_producers",
 )
+ONE_AFTER_ANOTHER = ("tests/trainer/", "tests/vllm_producers/")
+"""What computes. The rest mostly waits for a cluster."""
+
+
+class _Lanes(LoadScopeScheduling):
+    """Of two workers one has all tests that compute; a file of the rest goes to who is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return "computes" if path.startswith(ONE_AFTER_ANOTHER) else path
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return _Lanes(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -176,7 +176,7 @@ _API = Row(
         Graph(
             "Calls",
             "The operator's calls by verb and resource, but for watches. A job at rest costs "
-            "none; the Lease costs one every 2 s.",
+            "none; the Lease costs one a second, by each replica.",
             (Query(_rate("api_requests_total", "verb, resource"), "{{verb}} {{resource}}"),),
             Unit.PER_SECOND,
             stacked=True,

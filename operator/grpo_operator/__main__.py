@@ -5,14 +5,19 @@ import logging
 import os
 import sys
 
-from .app import LeaseLostError, MissingKindError, run
+from .app import LeaseLostError, NotReadyError, run
+from .connection import ConfigurationError
 from .kube import ApiError
 from .logs import configure
 from .settings import Settings
 
 
 def main() -> int:
-    """Run one replica; its exit code is 0 only when it was told to stop."""
+    """Run one replica.
+
+    Its exit code is 0 only when it was told to stop, 2 when a person has to mend its configuration,
+    and 1 when another start may do.
+    """
     try:
         settings = Settings.from_environment()
     except ValueError as error:
@@ -26,7 +31,10 @@ def main() -> int:
         logging.shutdown()
         # Another replica acts soon: no thread that waits for an answer may keep this one.
         os._exit(1)
-    except (MissingKindError, ApiError) as error:
+    except ConfigurationError as error:
+        logging.error("%s", error)
+        return 2
+    except (NotReadyError, ApiError) as error:
         logging.error("%s", error)
         return 1
     return 0

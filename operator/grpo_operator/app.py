@@ -6,19 +6,17 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 
 import aiohttp
 from aiohttp import web
-from kubernetes.aio import client, config
-from kubernetes.aio.config.incluster_config import SERVICE_TOKEN_FILENAME
 
 from . import rayjobs
 from .accounting import Accounting
 from .act import Actor
 from .audit import Auditor
+from .connection import api_client
 from .events import Recorder
-from .kube import Kube
+from .kube import Kube, UnavailableError
 from .lease import Lease
 from .metrics import Metrics
 from .observe import Observer
@@ -33,24 +31,24 @@ from .workers import Workers
 log = logging.getLogger(__name__)
 
 
-class MissingKindError(Exception):
-    """A CustomResourceDefinition is not installed."""
+class NotReadyError(Exception):
+    """Something that the operator needs is not there; it may come later."""
 
 
 async def run(settings: Settings) -> None:
     """Returns when told to stop by a signal.
 
-    Raises MissingKindError, LeaseLostError, or what broke a part of it.
+    Raises ConfigurationError, NotReadyError, LeaseLostError, or what broke a part of it.
     """
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stop.set)
     metrics = Metrics()
     async with AsyncExitStack() as stack:
-        api = await stack.enter_async_context(_api_client())
+        api = await stack.enter_async_context(api_client())
         kube = Kube(api, metrics, settings.concurrency)
         session = await stack.enter_async_context(rayjobs.session())
-        await _require_kinds(kube)
+        await _require_kinds(kube, api.configuration.host)
         # With turns of its own: the Lease must not wait behind a thousand jobs.
         lease = Lease(
             Kube(api, metrics), settings.lease_namespace, settings.lease_name, settings.identity
@@ -130,29 +128,18 @@ def _follower_health(lease: Lease) -> Health:
     return Health(alive=lambda: "", ready=waiting)
 
 
-async def _require_kinds(kube: Kube) -> None:
+async def _require_kinds(kube: Kube, server: str) -> None:
     for resource, source in ((JOBS, "crds/grpojobs.yaml"), (CLUSTERS, "KubeRay 1.5 or newer")):
-        if not await kube.serves(resource):
+        try:
+            known = await kube.serves(resource)
+        except UnavailableError as error:
+            raise NotReadyError(
+                f"the API server {server} cannot be asked: {error}; "
+                "check that it runs, and that address and credentials are right"
+            ) from error
+        if not known:
             kind = f"{resource.plural}.{resource.group}/{resource.version}"
-            raise MissingKindError(f"the API server does not know {kind}: install {source}")
-
-
-@asynccontextmanager
-async def _api_client() -> AsyncIterator[client.ApiClient]:
-    """In a pod its service account's, elsewhere the kubeconfig's."""
-    configuration = client.Configuration()
-    try:
-        config.load_incluster_config(configuration)
-        configuration.refresh_api_key_hook = _read_token
-    except config.ConfigException:
-        await config.load_kube_config(client_configuration=configuration)
-    async with client.ApiClient(configuration) as api:
-        yield api
-
-
-def _read_token(configuration: client.Configuration) -> None:
-    """For each call, since the kubelet renews the token while it is used."""
-    configuration.api_key["BearerToken"] = f"bearer {Path(SERVICE_TOKEN_FILENAME).read_text()}"
+            raise NotReadyError(f"the API server does not know {kind}: install {source}")
 
 
 @asynccontextmanager
@@ -160,7 +147,10 @@ async def _serving(app: web.Application, settings: Settings) -> AsyncIterator[No
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, port=settings.listen_port).start()
+        try:
+            await web.TCPSite(runner, port=settings.listen_port).start()
+        except OSError as error:
+            raise NotReadyError(f"GRPO_LISTEN_PORT: {settings.listen_port}: {error}") from error
         yield
     finally:
         await runner.cleanup()

@@ -19,6 +19,8 @@ DURATION_SECONDS = 15
 GIVE_UP_SECONDS = 10.0
 """How long a holder may go without a renewal."""
 RENEW_SECONDS = 2.0
+WAIT_SECONDS = 1.0
+"""How often one that waits looks. With it, another takes over 17 s after the last renewal."""
 
 
 class Lease:
@@ -38,7 +40,7 @@ class Lease:
     async def acquire(self) -> None:
         """Returns once this replica is the one that acts."""
         while not await self._attempt():
-            await asyncio.sleep(RENEW_SECONDS)
+            await asyncio.sleep(WAIT_SECONDS)
         log.info("%s leads", self._identity)
 
     async def keep(self) -> None:

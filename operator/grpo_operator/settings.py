@@ -1,6 +1,7 @@
 """The operator's own settings, from its environment."""
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from .access import NetworkAccess
 
 DASHBOARD_PORT = 8265
 DRIVER_PORT = 9464
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +61,19 @@ class Settings:
         """
         own = cls()
         images = Images(
-            trainer=env.get("GRPO_TRAINER_IMAGE", own.images.trainer),
-            vllm=env.get("GRPO_VLLM_IMAGE", own.images.vllm),
-            ray_version=env.get("GRPO_RAY_VERSION", own.images.ray_version),
+            trainer=_text(env, "GRPO_TRAINER_IMAGE", own.images.trainer),
+            vllm=_text(env, "GRPO_VLLM_IMAGE", own.images.vllm),
+            ray_version=_text(env, "GRPO_RAY_VERSION", own.images.ray_version),
         )
-        names = env.get("GRPO_NAMESPACES", "").split(",")
         return cls(
             images=images,
-            namespaces=tuple(name.strip() for name in names if name.strip()),
+            namespaces=_namespaces(env),
             head_url_template=_template(env, own.head_url_template),
             identity=env.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
-            lease_namespace=env.get("POD_NAMESPACE", own.lease_namespace),
-            lease_name=env.get("GRPO_LEASE_NAME", own.lease_name),
+            lease_namespace=_text(env, "POD_NAMESPACE", own.lease_namespace),
+            lease_name=_text(env, "GRPO_LEASE_NAME", own.lease_name),
             leader_election=_choice(env, "GRPO_LEADER_ELECTION", ("true", "false")) == "true",
-            listen_port=_number(env, "GRPO_LISTEN_PORT", own.listen_port),
+            listen_port=_number(env, "GRPO_LISTEN_PORT", own.listen_port, most=65535),
             log_format=_choice(env, "GRPO_LOG_FORMAT", ("json", "plain")),
             log_level=_choice(env, "GRPO_LOG_LEVEL", ("INFO", "DEBUG", "WARNING", "ERROR")),
             concurrency=_number(env, "GRPO_CONCURRENCY", own.concurrency, least=1),
@@ -90,10 +91,29 @@ def _choice(env: Mapping[str, str], name: str, legal: tuple[str, ...]) -> str:
     return value
 
 
-def _number(env: Mapping[str, str], name: str, default: int, least: int = 0) -> int:
+def _text(env: Mapping[str, str], name: str, default: str) -> str:
+    value = env.get(name, default)
+    if not value.strip():
+        raise ValueError(f"{name}: {value!r} is not legal: leave it out, or name one")
+    return value
+
+
+def _namespaces(env: Mapping[str, str]) -> tuple[str, ...]:
+    name = "GRPO_NAMESPACES"
+    value = env.get(name, "")
+    names = tuple(part.strip() for part in value.split(",") if part.strip())
+    if not all(map(_NAMESPACE.fullmatch, names)):
+        raise ValueError(f"{name}: {value!r} is not legal: names of namespaces, with commas")
+    return names
+
+
+def _number(
+    env: Mapping[str, str], name: str, default: int, *, least: int = 0, most: int | None = None
+) -> int:
     value = env.get(name, str(default))
-    if not value.isdecimal() or int(value) < least:
-        raise ValueError(f"{name}: {value!r} is not legal: a whole number, at least {least}")
+    legal = f"at least {least}" + (f" and at most {most}" if most is not None else "")
+    if not value.isdecimal() or int(value) < least or (most is not None and int(value) > most):
+        raise ValueError(f"{name}: {value!r} is not legal: a whole number, {legal}")
     return int(value)
 
 
@@ -101,8 +121,10 @@ def _template(env: Mapping[str, str], default: str) -> str:
     name = "GRPO_HEAD_URL_TEMPLATE"
     value = env.get(name, default)
     try:
-        value.format(service="s", namespace="n", port=1)
-    except (KeyError, IndexError, ValueError):
+        url = value.format(service="s", namespace="n", port=1)
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+        url = ""
+    if not url.startswith(("http://", "https://")):
         fields = "{service}, {namespace} and {port}"
-        raise ValueError(f"{name}: {value!r} is not legal: a URL with {fields}") from None
+        raise ValueError(f"{name}: {value!r} is not legal: an http(s) URL with {fields}")
     return value

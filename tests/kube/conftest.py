@@ -12,6 +12,7 @@ from kube.api_proxy import ApiProxy
 from kube.fake_ray import FakeRay
 from kube.harness import Cluster, create_nodes, running_cluster, until
 from kube.operator_harness import Jobs, Operator, install_definition, running_operator
+from kube.plugin import Plugin
 from kube.relay import Relay
 
 _CLUSTER = pytest.StashKey[Cluster]()
@@ -96,6 +97,12 @@ async def relay(cluster: Cluster) -> AsyncIterator[Relay]:
     """A network before the API server, for a test to cut."""
     async with Relay.before(cluster.kubeconfig) as relay:
         yield relay
+
+
+@pytest.fixture
+def grpo(cluster: Cluster, jobs: Jobs) -> Plugin:
+    """`kubectl grpo` in the test's own namespace, with all rights."""
+    return Plugin(cluster.kubeconfig, jobs.namespace)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -72,7 +72,11 @@ SINGLE_FIELDS = [
     ("consumers.zeroStage", 3, "less than or equal to 2"),
     ("checkpoint.keepLast", 0, "greater than or equal to 1"),
     ("storage", {"size": "huge"}, "should match"),
-    ("storage", {"claimName": "v", "accessModes": ["Sideways"]}, "supported values"),
+    (
+        "storage.accessModes",
+        ["ReadWriteOncePod"],
+        'supported values: "ReadWriteOnce", "ReadWriteMany"',
+    ),
     ("env", [{"name": "1X", "value": "y"}], "should match"),
     ("env", [{"name": "X"}, {"name": "X"}], "Duplicate value"),
     ("env", [{"value": "y"}], "Required value"),

@@ -248,10 +248,21 @@ def test_dashboards_reach_grafana_as_they_are():
     assert files
 
 
-def test_alerts_reach_prometheus_as_they_are():
-    rule = of_kind(render({"prometheusRule": {"enabled": True}}), "PrometheusRule")
-    assert rule["spec"] == yaml.safe_load((CHART / "alerts" / "rules.yaml").read_text())
+def test_alerts_reach_prometheus_as_they_are_with_links_to_the_runbook():
+    page = "https://wiki.example.com/grpo/runbook"
+    values = {"prometheusRule": {"enabled": True, "runbookUrl": page}}
+    rule = of_kind(render(values), "PrometheusRule")
+    text = (CHART / "alerts" / "rules.yaml").read_text()
+    assert rule["spec"] == yaml.safe_load(text.replace("docs/runbook.md#", f"{page}#"))
     assert rule["spec"]["groups"]
+
+
+def test_alerts_have_no_links_while_the_runbook_has_no_address():
+    rule = of_kind(render({"prometheusRule": {"enabled": True}}), "PrometheusRule")
+    expected = yaml.safe_load((CHART / "alerts" / "rules.yaml").read_text())
+    for alert in (alert for group in expected["groups"] for alert in group["rules"]):
+        del alert["annotations"]["runbook_url"]
+    assert rule["spec"] == expected
 
 
 @pytest.mark.parametrize(
@@ -265,6 +276,7 @@ def test_alerts_reach_prometheus_as_they_are():
         ({"image.digest": "latest"}, "at '/image/digest': 'latest' does not match"),
         ({"networkPolicy.monitoring": [{}]}, "at '/networkPolicy/monitoring/0'"),
         ({"podMonitor.interval": 15}, "at '/podMonitor/interval': got number, want string"),
+        ({"prometheusRule.runbookUrl": "docs/runbook.md"}, "at '/prometheusRule/runbookUrl'"),
         ({"leaderElection": False}, "set replicas to 1 or leaderElection to true"),
         ({"serviceAccount.create": False}, "name the ServiceAccount to use"),
     ],

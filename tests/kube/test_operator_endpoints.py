@@ -1,9 +1,16 @@
-"""What the operator tells over HTTP: its health, and metrics with the names of the contract."""
+"""What the operator tells over HTTP.
+
+Aspects: its health; metrics with the names of the contract; a port that another has.
+"""
+
+import asyncio
+from pathlib import Path
 
 import pytest
 
 from kube.fake_ray import FakeRay
-from kube.operator_harness import Jobs, Operator, start
+from kube.harness import Cluster
+from kube.operator_harness import Jobs, Operator, running_operator, start
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
@@ -30,3 +37,18 @@ async def test_the_operators_metrics_have_the_names_of_the_contract(
         'api_requests_total{code="201",resource="rayclusters",verb="create"}',
     ):
         assert f"grpo_operator_{name}" in text
+
+
+async def test_a_port_that_is_taken_is_named_in_a_line(
+    operator: Operator, cluster: Cluster, jobs: Jobs, ray: FakeRay, tmp_path: Path
+):
+    await operator.until_ready()
+    log, port = tmp_path / "log", f"{operator.port}"
+    namespace = jobs.namespace
+    async with running_operator(
+        cluster.kubeconfig, namespace, ray, log, GRPO_LISTEN_PORT=port, GRPO_LOG_LEVEL="INFO"
+    ) as second:
+        assert await asyncio.wait_for(second.process.wait(), 20) == 1
+    (line,) = log.read_text().splitlines()
+    assert f"GRPO_LISTEN_PORT: {port}: " in line
+    assert "address already in use" in line

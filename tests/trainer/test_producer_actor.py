@@ -1,7 +1,6 @@
 """The producer as a Ray actor: streams, weights by reference, deadlines, reports, its end."""
 
 import os
-import secrets
 import tempfile
 import threading
 
@@ -26,10 +25,7 @@ SECONDS = 60
 
 @pytest.fixture(scope="module")
 def cluster():
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ray") as temp:
-        patch.setenv("RAY_worker_niceness", "0")
-        # Else Ray writes a lasting token to the home directory.
-        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(16))
+    with tempfile.TemporaryDirectory(prefix="ray") as temp:
         ray.init(num_cpus=2, include_dashboard=False, _temp_dir=temp, log_to_driver=False)
         yield
         ray.shutdown()

@@ -6,7 +6,6 @@ are killed, and start again; evaluations hold the version that they need; a whol
 
 import asyncio
 import os
-import secrets
 import signal
 import tempfile
 from contextlib import asynccontextmanager
@@ -25,9 +24,7 @@ TRANSPORTS = pytest.mark.parametrize("transport", ["objectStore", "collective"])
 
 @pytest.fixture(scope="module")
 def cluster():
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ray") as temp:
-        patch.setenv("RAY_worker_niceness", "0")
-        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(16))
+    with tempfile.TemporaryDirectory(prefix="ray") as temp:
         ray.init(
             num_cpus=2,
             resources={"grpo_producer": 3, "grpo_consumer": 1},

@@ -1,9 +1,17 @@
-"""The operator as a program: what it loads, how it logs, how it ends on bad settings."""
+"""The operator as a program.
+
+Aspects: what it loads; how it logs; how it ends on bad settings, without a cluster it could ask,
+and when the API server is not there.
+"""
 
 import json
 import logging
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from grpo_operator.logs import JsonFormatter, PlainFormatter
 from grpo_operator.workers import current_job
@@ -31,21 +39,73 @@ def test_bad_settings_are_named_before_anything_else():
     answer = run("-m", "grpo_operator", GRPO_LISTEN_PORT="http")
     assert answer.returncode == 2
     assert answer.stderr.strip() == (
-        "GRPO_LISTEN_PORT: 'http' is not legal: a whole number, at least 0"
+        "GRPO_LISTEN_PORT: 'http' is not legal: a whole number, at least 0 and at most 65535"
     )
 
 
-def test_an_api_server_that_is_not_there_at_the_start_is_named_in_a_line(tmp_path):
-    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
-    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-    config = {"clusters": [cluster], "contexts": [context], "current-context": "c"}
-    config["users"] = [{"name": "u", "user": {"token": "x"}}]
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(config))
-    answer = run("-m", "grpo_operator", KUBECONFIG=str(path), GRPO_LOG_FORMAT="plain")
-    assert answer.returncode == 1
-    assert "127.0.0.1:1" in answer.stderr
-    assert "Traceback" not in answer.stderr
+def kubeconfig(user: Any = None, **cluster: str) -> dict[str, Any]:
+    """One whose context is complete."""
+    return {
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "c",
+        "users": [{"name": "u", "user": user or {"token": "x"}}],
+    }
+
+
+def error_with(file: Path) -> tuple[int, str]:
+    """Exit code, and the one line on stderr, when KUBECONFIG names the file."""
+    answer = run("-m", "grpo_operator", KUBECONFIG=str(file), GRPO_LOG_FORMAT="plain")
+    (line,) = answer.stderr.splitlines()
+    return answer.returncode, line
+
+
+def test_without_any_cluster_it_says_what_it_looked_for(tmp_path: Path):
+    code, line = error_with(tmp_path / "none")
+    assert code == 2
+    assert f"neither a kubeconfig '{tmp_path}/none' nor a pod's service account" in line
+    assert "set KUBECONFIG" in line
+
+
+NOWHERE = "https://127.0.0.1:1"
+CERTIFICATE = {"client-certificate-data": "eA==", "client-key-data": "eA=="}
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("", "missing or of a wrong shape"),
+        ("hello", "missing or of a wrong shape"),
+        ("a: [b", "expected ',' or ']'"),
+        ("{clusters: [], contexts: []}", "Expected key current-context"),
+        ("{contexts: [], current-context: gone}", "Expected object with name gone"),
+        (json.dumps(kubeconfig()), "has no server"),
+        (json.dumps(kubeconfig({"client-certificate": "/none"}, server=NOWHERE)), "/none"),
+        (json.dumps(kubeconfig(CERTIFICATE, server=NOWHERE)), "certificates are not legal"),
+    ],
+    ids=[
+        *("empty", "scalar", "no YAML", "no context", "unknown context", "no server"),
+        *("missing certificate", "bad certificate"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used_is_named_with_its_fault(
+    content: str, fault: str, tmp_path: Path
+):
+    path = tmp_path / "config"
+    path.write_text(content)
+    code, line = error_with(path)
+    assert code == 2
+    assert f"kubeconfig {path}: " in line
+    assert fault in line
+
+
+def test_an_api_server_that_is_not_there_at_the_start_is_named_in_a_line(tmp_path: Path):
+    path = tmp_path / "config"
+    path.write_text(json.dumps(kubeconfig(server="http://127.0.0.1:1")))
+    code, line = error_with(path)
+    assert code == 1
+    assert "the API server http://127.0.0.1:1 cannot be asked" in line
+    assert "check that it runs" in line
 
 
 def record(message: str) -> logging.LogRecord:

@@ -40,11 +40,19 @@ def test_values_are_read():
     [
         ("GRPO_LEADER_ELECTION", "yes", "true, false"),
         ("GRPO_LISTEN_PORT", "http", "a whole number"),
+        ("GRPO_LISTEN_PORT", "65536", "at most 65535"),
         ("GRPO_CONCURRENCY", "0", "at least 1"),
         ("GRPO_STATUS_SECONDS", "-1", "at least 0"),
         ("GRPO_NETWORK_POLICY", '{"operator": []}', "NetworkPolicyPeers"),
         ("GRPO_LOG_FORMAT", "xml", "json, plain"),
         ("GRPO_HEAD_URL_TEMPLATE", "http://{host}", "{service}"),
+        ("GRPO_HEAD_URL_TEMPLATE", "http://{service.host}", "{service}"),
+        ("GRPO_HEAD_URL_TEMPLATE", "http://{service[host]}", "{service}"),
+        ("GRPO_HEAD_URL_TEMPLATE", "{service}:{port}", "http(s) URL"),
+        ("GRPO_NAMESPACES", "lab, Team_1", "names of namespaces"),
+        ("GRPO_TRAINER_IMAGE", "", "name one"),
+        ("GRPO_LEASE_NAME", " ", "name one"),
+        ("POD_NAMESPACE", "", "name one"),
     ],
 )
 def test_an_error_names_variable_value_and_what_is_legal(name, value, legal):

@@ -38,6 +38,13 @@ def complete_all(buffer: Buffer, leases: tuple[Lease, ...], version: int) -> Non
         assert buffer.complete(lease, Group(version), keep=True)
 
 
+async def filter_next(buffer: Buffer, number: int) -> None:
+    """The next prompts come back without signal."""
+    for _ in range(number):
+        (lease,) = await buffer.lease("p", 1)
+        buffer.complete(lease, Group(0), keep=False)
+
+
 async def trained_step(buffer: Buffer, producer: str = "p") -> Batch[Group]:
     """One synchronous step: load the step's weights, generate, take, commit."""
     buffer.loaded(producer, buffer.next_step)

@@ -199,6 +199,14 @@ def test_a_value_out_of_range_is_named_with_its_range(path, value, legal):
     assert legal in told[0]
 
 
+def test_a_volume_for_a_single_pod_is_refused_since_a_job_has_several():
+    (told,) = faults_of(manifest(storage={"size": "1Gi", "accessModes": ["ReadWriteOncePod"]}))
+    assert told == (
+        "spec.storage.accessModes[0]: 'ReadWriteOncePod' is not legal: should be 'ReadWriteOnce' "
+        "or 'ReadWriteMany'"
+    )
+
+
 def test_faults_of_fields_and_across_fields_come_in_one_go():
     told = faults_of(
         manifest(

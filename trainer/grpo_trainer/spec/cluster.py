@@ -28,10 +28,10 @@ class Retention(StrEnum):
     DELETE = "Delete"
 
 
+# Not ReadWriteOncePod: a job's pods, three at the least, share the volume.
 class AccessMode(StrEnum):
     READ_WRITE_ONCE = "ReadWriteOnce"
     READ_WRITE_MANY = "ReadWriteMany"
-    READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 
 
 CPU = "cpu"

@@ -1,88 +1,24 @@
-"""The chart on a real API server: a cluster of its own, since there is one definition of GRPOJob.
+"""The chart on a real API server: what works under the rights that it gives.
 
-Aspects: a release becomes ready; upgrades with a new definition; what outlives a release; releases
-side by side; the operator and users under the rights that the chart gives them; Pod Security;
-the self-test.
+Aspects: the operator, with a job; the policy of a job's pods; Pod Security; users; the self-test.
 """
 
 import asyncio
-import contextlib
 import os
-import shutil
 import sys
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 from kubernetes.aio import client, config
 
 from kube.accounts import ServiceAccount
+from kube.chart.releases import DEPLOYMENT, Release, definition, may
 from kube.fake_ray import FakeRay
-from kube.harness import Cluster, Object, is_ready, running_cluster, until
-from kube.operator_harness import GROUP, PLURAL, Jobs, manifest, running_operator, start
-from support.helm_chart import CHART, HelmError, helm, settings
+from kube.harness import Object, running_cluster, until
+from kube.operator_harness import PLURAL, Jobs, running_operator, start
+from support.helm_chart import CHART, helm
 
-DEFINITION = f"{PLURAL}.{GROUP}"
 RAY_CLUSTERS = "rayclusters.ray.io"
-DEPLOYMENT = "release-grpo-operator"
-BESIDE_ANOTHER: Object = {"crds.install": False, "rbac.userRoles": False}
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("chart")) as cluster:
-        yield cluster
-
-
-@pytest.fixture(autouse=True)
-async def definition_removed(api: client.ApiClient) -> AsyncIterator[None]:
-    """After each test, since a release of another name would not take it over."""
-    yield
-    extensions = client.ApiextensionsV1Api(api)
-    if await definition(api) is not None:
-        await extensions.delete_custom_resource_definition(DEFINITION)
-    await until_definition(api, lambda found: not found)
-
-
-@dataclass(frozen=True)
-class Release:
-    """A release of the chart."""
-
-    cluster: Cluster
-    namespace: str
-    name: str = "release"
-
-    def helm(self, command: str, *arguments: str | Path) -> str:
-        where = ("--namespace", self.namespace, "--wait", "--timeout", "60s")
-        return helm(command, self.name, *arguments, *where, kubeconfig=self.cluster.kubeconfig)
-
-    @contextlib.contextmanager
-    def installed(self, values: Object | None = None) -> Iterator["Release"]:
-        try:
-            self.helm("install", CHART, *settings(values or {}))
-            yield self
-        finally:
-            self.helm("uninstall", "--ignore-not-found")
-
-
-@pytest.fixture
-def release(cluster: Cluster, namespace: str) -> Release:
-    """A release that is not installed yet, in the test's namespace."""
-    return Release(cluster, namespace)
-
-
-async def definition(api: client.ApiClient, name: str = DEFINITION) -> Object | None:
-    extensions = client.ApiextensionsV1Api(api)
-    found = await extensions.list_custom_resource_definition(field_selector=f"metadata.name={name}")
-    items: list[Object] = api.sanitize_for_serialization(found)["items"]
-    return items[0] if items else None
-
-
-async def until_definition(api, holds):
-    listing = client.ApiextensionsV1Api(api).list_custom_resource_definition
-    await until(holds, listing, field_selector=f"metadata.name={DEFINITION}")
 
 
 async def kubeconfig_of(api: client.ApiClient, release: Release, name: str) -> Path:
@@ -90,125 +26,6 @@ async def kubeconfig_of(api: client.ApiClient, release: Release, name: str) -> P
     account = ServiceAccount(api, release.namespace, name)
     cluster = release.cluster
     return account.kubeconfig(cluster.kubeconfig, cluster.state, await account.token())
-
-
-async def may(api: client.ApiClient, user: str, namespace: str, verb: str, resource: str) -> bool:
-    """What the API server would say to a user."""
-    attributes = {"group": GROUP, "resource": resource, "verb": verb, "namespace": namespace}
-    review = await client.AuthorizationV1Api(api).create_subject_access_review(
-        {"spec": {"user": user, "resourceAttributes": attributes}}
-    )
-    return bool(review.status.allowed)
-
-
-async def test_a_release_becomes_ready_on_two_nodes(api: client.ApiClient, release: Release):
-    with release.installed():
-        pods = await client.CoreV1Api(api).list_namespaced_pod(release.namespace)
-        pods = api.sanitize_for_serialization(pods)["items"]
-        assert all(is_ready(pod) for pod in pods)
-        assert len({pod["spec"]["nodeName"] for pod in pods}) == len(pods) == 2
-
-
-async def test_the_notes_say_what_is_served_and_that_nobody_may_scrape(release: Release):
-    values = {"namespaces": [release.namespace], "networkPolicy.monitoring": []}
-    notes = release.helm("install", CHART, "--dry-run", *settings(values))
-    assert f"in the namespaces {release.namespace}" in notes
-    assert "no Prometheus can scrape" in notes
-    assert "KubeRay is missing" not in notes
-
-
-async def test_a_drain_takes_one_replica_at_a_time(api: client.ApiClient, release: Release):
-    with release.installed():
-        listing = client.PolicyV1Api(api).list_namespaced_pod_disruption_budget
-        (budget,) = await until(
-            lambda items: items[0].get("status", {}).get("currentHealthy") == 2,
-            listing,
-            release.namespace,
-        )
-        assert budget["status"]["disruptionsAllowed"] == 1
-
-
-@pytest.fixture
-def next_chart(tmp_path: Path) -> Path:
-    """The chart of a later version, in which a job can have a nickname."""
-    chart = tmp_path / "grpo-operator"
-    shutil.copytree(CHART, chart)
-    about = yaml.safe_load((chart / "Chart.yaml").read_text())
-    (chart / "Chart.yaml").write_text(yaml.safe_dump(about | {"version": "99.0.0"}))
-    file = chart / "files" / "grpojobs.yaml"
-    content = yaml.safe_load(file.read_text())
-    schema = content["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    schema["properties"]["spec"]["properties"]["nickname"] = {"type": "string"}
-    file.write_text(yaml.safe_dump(content, sort_keys=False))
-    return chart
-
-
-async def test_an_upgrade_brings_the_new_definition_and_keeps_the_jobs(
-    api: client.ApiClient, release: Release, next_chart: Path
-):
-    jobs = Jobs(api, release.namespace)
-    with release.installed():
-        before = await jobs.create(manifest())
-        release.helm("upgrade", next_chart)
-        await jobs.patch({"nickname": "speedy"})
-        after = await jobs.until(lambda job: "nickname" in job["spec"])
-    assert after["metadata"]["uid"] == before["metadata"]["uid"]
-    assert after["spec"] == before["spec"] | {"nickname": "speedy"}
-
-
-async def test_the_definition_and_the_jobs_outlive_the_release_and_are_taken_over_by_the_next(
-    api: client.ApiClient, release: Release
-):
-    jobs = Jobs(api, release.namespace)
-    with release.installed():
-        before = await jobs.create(manifest())
-    apps = await client.AppsV1Api(api).list_namespaced_deployment(release.namespace)
-    assert apps.items == []
-    with release.installed():
-        assert await jobs.get() == before
-
-
-async def test_the_definition_goes_with_the_release_if_so_asked(
-    api: client.ApiClient, release: Release
-):
-    with release.installed({"crds.keep": False}):
-        assert await definition(api) is not None
-    await until_definition(api, lambda found: not found)
-
-
-@pytest.fixture
-async def lab(api: client.ApiClient, namespace: str) -> AsyncIterator[str]:
-    """A second namespace."""
-    core, name = client.CoreV1Api(api), f"{namespace}-lab"
-    await core.create_namespace({"metadata": {"name": name}})
-    yield name
-    await core.delete_namespace(name)
-
-
-async def test_two_releases_serve_a_namespace_each(
-    api: client.ApiClient, release: Release, lab: str
-):
-    other = Release(release.cluster, lab, "other")
-    with (
-        release.installed({"namespaces": [release.namespace]}),
-        other.installed({"namespaces": [lab], **BESIDE_ANOTHER}),
-    ):
-        accounts = {
-            release.namespace: f"system:serviceaccount:{release.namespace}:{DEPLOYMENT}",
-            lab: f"system:serviceaccount:{lab}:other-grpo-operator",
-        }
-        rights = {
-            (own, where): await may(api, user, where, "list", PLURAL)
-            for own, user in accounts.items()
-            for where in accounts
-        }
-        assert rights == {(own, where): own == where for own, where in rights}
-
-
-async def test_a_second_release_does_not_take_the_definition_away(release: Release, lab: str):
-    other = Release(release.cluster, lab, "other")
-    with release.installed(), pytest.raises(HelmError, match="CustomResourceDefinition"):
-        other.helm("install", CHART, *settings({"rbac.userRoles": False}))
 
 
 async def environment(api: client.ApiClient, release: Release) -> dict[str, str]:

@@ -1,0 +1,57 @@
+"""Releases of the chart on a real API server, and what they bring."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubernetes.aio import client
+
+from kube.harness import Cluster, Object, until
+from kube.operator_harness import GROUP, PLURAL
+from support.helm_chart import CHART, helm, settings
+
+DEFINITION = f"{PLURAL}.{GROUP}"
+DEPLOYMENT = "release-grpo-operator"
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of the chart."""
+
+    cluster: Cluster
+    namespace: str
+    name: str = "release"
+
+    def helm(self, command: str, *arguments: str | Path) -> str:
+        where = ("--namespace", self.namespace, "--wait", "--timeout", "60s")
+        return helm(command, self.name, *arguments, *where, kubeconfig=self.cluster.kubeconfig)
+
+    @contextlib.contextmanager
+    def installed(self, values: Object | None = None) -> Iterator["Release"]:
+        try:
+            self.helm("install", CHART, *settings(values or {}))
+            yield self
+        finally:
+            self.helm("uninstall", "--ignore-not-found")
+
+
+async def definition(api: client.ApiClient, name: str = DEFINITION) -> Object | None:
+    extensions = client.ApiextensionsV1Api(api)
+    found = await extensions.list_custom_resource_definition(field_selector=f"metadata.name={name}")
+    items: list[Object] = api.sanitize_for_serialization(found)["items"]
+    return items[0] if items else None
+
+
+async def until_definition(api, holds):
+    listing = client.ApiextensionsV1Api(api).list_custom_resource_definition
+    await until(holds, listing, field_selector=f"metadata.name={DEFINITION}")
+
+
+async def may(api: client.ApiClient, user: str, namespace: str, verb: str, resource: str) -> bool:
+    """What the API server would say to a user."""
+    attributes = {"group": GROUP, "resource": resource, "verb": verb, "namespace": namespace}
+    review = await client.AuthorizationV1Api(api).create_subject_access_review(
+        {"spec": {"user": user, "resourceAttributes": attributes}}
+    )
+    return bool(review.status.allowed)
