@@ -77,6 +77,7 @@ SINGLE_FIELDS = [
         ["ReadWriteOncePod"],
         'supported values: "ReadWriteOnce", "ReadWriteMany"',
     ),
+    ("storage.accessModes", [], "should have at least 1 items"),
     ("env", [{"name": "1X", "value": "y"}], "should match"),
     ("env", [{"name": "X"}, {"name": "X"}], "Duplicate value"),
     ("env", [{"value": "y"}], "Required value"),

@@ -13,7 +13,10 @@ MAX_STRING = 4096
 MAX_ITEMS = 64
 _LONG_STRINGS = {"systemPrompt": 32768, "message": 8192}
 _LIST_MAPS = {"env": "name", "imagePullSecrets": "name", "conditions": "type"}
-_KEPT = ("description", "type", "format", "enum", "pattern", "minLength", "minimum", "maximum")
+_KEPT = (
+    *("description", "type", "format", "enum", "pattern"),
+    *("minLength", "minItems", "minimum", "maximum"),
+)
 
 Schema = dict[str, Any]
 

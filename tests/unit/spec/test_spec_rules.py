@@ -207,6 +207,11 @@ def test_a_volume_for_a_single_pod_is_refused_since_a_job_has_several():
     )
 
 
+def test_a_volume_without_an_access_mode_is_refused():
+    (told,) = faults_of(manifest(storage={"size": "1Gi", "accessModes": []}))
+    assert told == "spec.storage.accessModes: [] is not legal: should name at least one"
+
+
 def test_faults_of_fields_and_across_fields_come_in_one_go():
     told = faults_of(
         manifest(

@@ -3,7 +3,8 @@
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from .base import NonEmptyStr, PositiveInt, Record
 
@@ -32,6 +33,20 @@ class Retention(StrEnum):
 class AccessMode(StrEnum):
     READ_WRITE_ONCE = "ReadWriteOnce"
     READ_WRITE_MANY = "ReadWriteMany"
+
+
+def _at_least_one(modes: tuple[AccessMode, ...]) -> tuple[AccessMode, ...]:
+    if not modes:
+        raise PydanticCustomError("too_short", "should name at least one")
+    return modes
+
+
+# A `min_length` would also count the legal ones of a list that has others.
+AccessModes = Annotated[
+    tuple[AccessMode, ...],
+    AfterValidator(_at_least_one),
+    Field(json_schema_extra={"minItems": 1}),
+]
 
 
 CPU = "cpu"
@@ -129,7 +144,7 @@ class StorageSpec(Record):
     """Size of the claim that is created."""
     storage_class_name: str | None = None
     """StorageClass of a created claim; the cluster's default when absent."""
-    access_modes: tuple[AccessMode, ...] = (AccessMode.READ_WRITE_ONCE,)
+    access_modes: AccessModes = (AccessMode.READ_WRITE_ONCE,)
     """Access modes of a created claim; pods on several nodes need ReadWriteMany."""
     retention: Retention = Retention.RETAIN
     """What happens to a created claim when the job is deleted."""
