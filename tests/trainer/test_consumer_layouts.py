@@ -6,6 +6,7 @@ transformers; a saved and restored run goes on exactly.
 """
 
 import json
+import math
 import os
 import pickle
 import shutil
@@ -145,6 +146,18 @@ def difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
     return max(float((a[name].float() - b[name].float()).abs().max()) for name in a)
 
 
+def departure(path: Path, truth: Path, model: Path) -> float:
+    """How far a path's end is from the true one, as a part of the way from the model.
+
+    Not element by element: where a gradient is hardly more than rounding, Adam makes a step of it.
+    """
+    ends, true_ends = weights(path), weights(truth)
+    start = AutoModelForCausalLM.from_pretrained(model).state_dict()
+    apart = (torch.dist(ends[name], end) for name, end in true_ends.items())
+    way = (torch.dist(start[name], end) for name, end in true_ends.items())
+    return math.hypot(*map(float, apart)) / math.hypot(*map(float, way))
+
+
 @pytest.fixture(scope="module")
 def plain(model: Path, reference: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One process: the truth that every layout has to meet."""
@@ -205,18 +218,21 @@ def test_weights_have_moved(model: Path, plain: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["microbatch-1", "microbatch-7", "checkpointing"])
-def test_the_micro_batch_does_not_change_the_path(plain: Path, name: str) -> None:
-    assert difference(weights(plain / name), weights(plain / "whole")) < 1e-5
+def test_the_micro_batch_does_not_change_the_path(model: Path, plain: Path, name: str) -> None:
+    assert departure(plain / name, plain / "whole", model) < 1e-3
 
 
-def test_the_reference_policy_changes_the_path(plain: Path) -> None:
-    assert difference(weights(plain / "without-reference"), weights(plain / "whole")) > 1e-4
+def test_the_reference_policy_changes_the_path(model: Path, plain: Path) -> None:
+    assert departure(plain / "without-reference", plain / "whole", model) > 0.1
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_every_layout_follows_the_path_of_one_process(plain: Path, split: Path, name: str) -> None:
+def test_every_layout_follows_the_path_of_one_process(
+    model: Path, plain: Path, split: Path, name: str
+) -> None:
     directory = split / name.replace(" ", "-")
-    assert difference(weights(directory), weights(plain / "whole")) < 3e-5
+    assert weights(directory).keys() == weights(plain / "whole").keys()
+    assert departure(directory, plain / "whole", model) < 1e-3
     norms = [step["norm"] for step in results(directory)]
     assert norms == pytest.approx([s["norm"] for s in results(plain / "whole")], rel=1e-3)
 
