@@ -41,17 +41,23 @@ class Marks:
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def watch(self, api: client.ApiClient, path: str) -> None:
-        """Follow a collection until cancelled. The end of its watch is an error."""
-        async for event in _events(api, path):
-            item = event["object"]
-            for mark, holds in self.holds.items():
-                known = self.times.setdefault(mark, {})
-                key = self.key(item)
-                if key not in known and holds(item):
-                    known[key] = asyncio.get_running_loop().time()
-            async with self.changed:
-                self.changed.notify_all()
-        raise RuntimeError(f"the watch of {path} ended")
+        """Follow a collection until cancelled.
+
+        The server ends a watch when it likes, as of a definition that is new. The next one begins
+        with all that there is.
+        """
+        while True:
+            async for event in _events(api, path):
+                self._take(event["object"])
+                async with self.changed:
+                    self.changed.notify_all()
+
+    def _take(self, item: Object) -> None:
+        key = self.key(item)
+        for mark, holds in self.holds.items():
+            known = self.times.setdefault(mark, {})
+            if key not in known and holds(item):
+                known[key] = asyncio.get_running_loop().time()
 
     async def until(self, mark: str, count: int) -> float:
         """Wait until so many objects have a mark; when the last of them got it."""
@@ -81,7 +87,7 @@ async def _events(api: client.ApiClient, path: str) -> AsyncIterator[Object]:
 
 @contextlib.asynccontextmanager
 async def watching(api: client.ApiClient, watched: dict[str, Marks]) -> AsyncIterator[None]:
-    """The watches run inside the block, and break it when one of them ends."""
+    """The watches run inside the block, and break it when one of them fails."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(marks.watch(api, path)) for path, marks in watched.items()]
         yield

@@ -10,6 +10,7 @@ from grpo_operator.decision import TERMINAL
 from grpo_operator.naming import submission_id
 from grpo_operator.observed import Job, Pod
 from grpo_operator.rbac import JOBS, PODS
+from grpo_trainer.spec import Phase
 
 from .api import Api, Target
 from .errors import CommandError
@@ -32,6 +33,10 @@ exec tail -q -n "$2" $3 $files
 """And that of actors in files on their own node."""
 PRINT_SECONDS = 120.0
 """Time to print what there is, without following."""
+OVER_SECONDS = 30.0
+"""What is followed ends with its pod, seconds before the operator says why."""
+Stream = tuple[str, AsyncGenerator[bytes, None]]
+"""A prefix, and what comes of one pod."""
 
 
 class LogRole(StrEnum):
@@ -46,25 +51,50 @@ async def logs(
 ) -> None:
     """Print them; follow until interrupted, or until the attempt is over."""
     job = await find_job(api, name)
-    pods = await pods_of(api, job)
+    pods = _printing(job, await pods_of(api, job), role)
     streams = _streams(api, job, pods, role, attempt=attempt, follow=follow, tail=tail)
-    tasks = [asyncio.create_task(_print_all(streams))]
     if follow:
-        tasks.append(asyncio.create_task(_until_over(api, job)))
+        await _follow(api, job, {pod.name for pod in pods}, streams)
+        return
     try:
-        limit = None if follow else PRINT_SECONDS
-        done, _ = await asyncio.wait(tasks, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-        if not done:
-            raise CommandError(f"{name}: the log did not end within {PRINT_SECONDS:.0f} s")
-        for task in done:
-            task.result()
+        async with asyncio.timeout(PRINT_SECONDS):
+            await _print_all(streams)
+    except TimeoutError as error:
+        message = f"{name}: the log did not end within {PRINT_SECONDS:.0f} s"
+        raise CommandError(message) from error
+
+
+async def _follow(api: Api, job: Job, names: set[str], streams: list[Stream]) -> None:
+    """Until the attempt is over. Raises CommandError when the streams end, and it is not."""
+    printing = asyncio.create_task(_print_all(streams))
+    over = asyncio.create_task(_until_over(api, job))
+    try:
+        await asyncio.wait({printing, over}, return_when=asyncio.FIRST_COMPLETED)
+        if not over.done() and not await _stay(api, job, names):
+            await asyncio.wait({over}, timeout=OVER_SECONDS)
+        ended = over if over.done() else printing
+        ended.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        printing.cancel()
+        over.cancel()
+        await asyncio.gather(printing, over, return_exceptions=True)
 
 
-Stream = tuple[str, AsyncGenerator[bytes, None]]
+async def _stay(api: Api, job: Job, names: set[str]) -> bool:
+    """Whether any of the pods is there to stay: its stream then has no reason to end."""
+    return any(pod.name in names and not pod.deleting for pod in await pods_of(api, job))
+
+
+def _printing(job: Job, pods: list[Pod], role: LogRole) -> list[Pod]:
+    """The pods that print what the role does. Raises CommandError when there is none."""
+    pool = LogRole.HEAD if role is LogRole.DRIVER else role
+    found = [pod for pod in pods if str(pod.role) == str(pool)]
+    if not found:
+        raise CommandError(
+            f"{job.name}: no pod of its {pool} is there (phase {job.status.phase}), and the log "
+            f"went with it; see kubectl grpo status {job.name}, and logs/ in the run directory"
+        )
+    return found
 
 
 def _streams(
@@ -77,17 +107,10 @@ def _streams(
     follow: bool,
     tail: int,
 ) -> list[Stream]:
-    """A prefix and what comes, for each pod of the role. Raises CommandError when there is none."""
-    pool = LogRole.HEAD if role is LogRole.DRIVER else role
-    found = [pod for pod in pods if str(pod.role) == str(pool)]
-    if not found:
-        raise CommandError(
-            f"{job.name}: no pod of its {pool} is there (phase {job.status.phase}), and the log "
-            f"went with it; see kubectl grpo status {job.name}, and logs/ in the run directory"
-        )
+    """What each of the pods prints."""
     option = "-F" if follow else ""
     streams = []
-    for pod in found:
+    for pod in pods:
         container = Container(api, job.namespace, pod.name, RAY_CONTAINER)
         if role is LogRole.DRIVER:
             run = submission_id(job.uid, attempt or max(1, job.status.attempt))
@@ -101,7 +124,7 @@ def _streams(
                 "follow": str(follow).lower(),
             }
             chunks = api.log(Target(PODS, job.namespace, pod.name, "log"), query)
-        streams.append((f"[{pod.name}] " if len(found) > 1 else "", chunks))
+        streams.append((f"[{pod.name}] " if len(pods) > 1 else "", chunks))
     return streams
 
 
@@ -142,11 +165,13 @@ async def _until_over(api: Api, job: Job) -> None:
     async with aclosing(api.follow(Target(JOBS, job.namespace, job.name))) as changes:
         async for found in changes:
             now = [read_job(item) for item in found if item["metadata"]["uid"] == job.uid]
-            if not now or now[0].status.phase in TERMINAL or _another(job, now[0]):
+            if not now or _is_over(job, now[0]):
                 break
     told = described(now[0]) if now else f"{job.name}: it was deleted"
     print(told, file=sys.stderr)
 
 
-def _another(before: Job, after: Job) -> bool:
-    return bool(after.status.attempt != before.status.attempt)
+def _is_over(before: Job, after: Job) -> bool:
+    """Whether the attempt of `before` has ended."""
+    rests = after.status.phase in (*TERMINAL, Phase.SUSPENDED)
+    return rests or after.status.attempt != before.status.attempt

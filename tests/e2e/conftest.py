@@ -15,13 +15,18 @@ import pytest_asyncio
 from kubernetes.aio import client, config
 
 from e2e.deployment import Deployment, built, image_archives
-from e2e.runs import Runs
+from e2e.runs import STEADY, Runs, endless
 from e2e.stages import Timings
 from kube.harness import running_cluster, until
 from kube.operator_harness import Jobs
 
 _DEPLOYMENT = pytest.StashKey[Deployment]()
 _TIMINGS = pytest.StashKey[Timings]()
+_MONITORED = (
+    "--set=serviceMonitor.enabled=true,serviceMonitor.interval=2s",
+    "--set=podMonitor.enabled=true,podMonitor.interval=2s",
+    "--set=prometheusRule.enabled=true,dashboards.enabled=true",
+)
 _TEST_SECONDS = 1200
 """A first test may have to unpack images of many gigabytes."""
 
@@ -37,11 +42,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(_TEST_SECONDS))
             if pytest_asyncio.is_async_test(item):
                 item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+    # The job of the session is the last to start, or it would take the others' CPUs.
+    items.sort(key=lambda item: "steady_runs" in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The state directory of two real nodes with all images, network policies and Kueue.
+    """The state directory of two real nodes with all images and add-ons.
 
     With GRPO_E2E_STATE, the cluster that runs in that state directory; it is left running.
     """
@@ -49,9 +56,10 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield Path(running)
         return
     archives = image_archives(["operator", "consumer", "producer"])
-    options = ["--real-nodes=2", "--network-policies", "--kueue", "--timeout=900"]
+    addons = ["--network-policies", "--monitoring", "--kueue"]
+    options = ["--real-nodes=2", *addons, "--timeout=900", "--images", *map(str, archives)]
     directory = tmp_path_factory.mktemp("cluster")
-    with running_cluster(directory, *options, "--images", *map(str, archives)):
+    with running_cluster(directory, *options):
         yield directory
 
 
@@ -66,8 +74,8 @@ def deployment(state: Path, pytestconfig: pytest.Config) -> Iterator[Deployment]
 
 @pytest.fixture(scope="session")
 def release(deployment: Deployment) -> Deployment:
-    """The same with the chart installed, as it comes but for more news of progress."""
-    deployment.install("--set=statusSeconds=1")
+    """The same with the chart installed: monitored, and with more news of progress."""
+    deployment.install("--set=statusSeconds=1", *_MONITORED)
     return deployment
 
 
@@ -123,6 +131,27 @@ def shared_runs(
     return Runs(release, Jobs(api, shared_namespace), pytestconfig.stash[_TIMINGS])
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def session_namespace(api: client.ApiClient) -> AsyncIterator[str]:
+    """The name of a namespace for the session."""
+    async with _namespace(api) as name:
+        yield name
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def steady_runs(
+    release: Deployment,
+    api: client.ApiClient,
+    session_namespace: str,
+    pytestconfig: pytest.Config,
+) -> Runs:
+    """The jobs of the session's namespace, of which one, STEADY, runs."""
+    runs = Runs(release, Jobs(api, session_namespace), pytestconfig.stash[_TIMINGS])
+    shown = {"evaluation": {"interval": 20}, "algorithm": {"klCoefficient": 0.01}}
+    await runs.start(endless(STEADY, **shown))
+    return runs
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     """Shows beside a failure what cluster, operator and driver say."""
@@ -130,7 +159,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     deployment = item.config.stash.get(_DEPLOYMENT, None)
     if report.failed and deployment is not None:
         fixtures = getattr(item, "funcargs", {})
-        for name in ("namespace", "shared_namespace"):
+        for name in ("namespace", "shared_namespace", "session_namespace"):
             if name in fixtures:
                 report.sections.append((f"Account of {name}", deployment.account(fixtures[name])))
         report.sections.append(("Cluster logs", deployment.component_logs()))

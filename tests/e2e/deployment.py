@@ -41,6 +41,13 @@ class Deployment:
         """Where jobs that do not make their own keep the built-in model."""
         return self.state / "cache"
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """A user's: the kubeconfig is set, and kubectl finds its plugin on the PATH."""
+        plugins = Path(sys.executable).parent
+        path = f"{plugins}{os.pathsep}{os.environ['PATH']}"
+        return os.environ | {"KUBECONFIG": str(self.kubeconfig), "PATH": path}
+
     def component_logs(self) -> str:
         """The end of the log of every component of the cluster."""
         return _cluster("logs", self.state)
@@ -86,6 +93,12 @@ class Deployment:
         }
         self.kubectl("apply", "-f", "-", given=pod)
         self.kubectl("wait", f"pod/{name}", "-n", namespace, "--for=condition=Ready")
+
+    def reaches(self, namespace: str, pod: str, url: str) -> bool:
+        """Whether a pod with a shell gets any answer from a URL."""
+        ask = f"timeout 5 wget -q -O /dev/null {url} 2>&1"
+        told = self.in_pod(namespace, pod, f"{ask} && echo answered || true")
+        return "answered" in told or "server returned error" in told
 
     def volume(self, namespace: str, claim: str) -> Path:
         """The directory of this machine that is a claim's volume."""
@@ -137,7 +150,7 @@ class Deployment:
             capture_output=True,
             text=True,
             timeout=_COMMAND_SECONDS,
-            env=os.environ | {"KUBECONFIG": str(self.kubeconfig)},
+            env=self.environment,
         )
 
 

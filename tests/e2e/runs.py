@@ -13,6 +13,8 @@ from e2e.stages import Timings
 from kube.harness import Object, is_ready
 from kube.operator_harness import Jobs, condition_of, phase_of
 
+STEADY = "steady"
+"""The job of the session, which trains without an end for tests that need one and leave it so."""
 START_SECONDS = 600
 """From creation to the first step, on a machine of two CPUs."""
 _ONE_THREAD = {"name": "OMP_NUM_THREADS", "value": "1"}

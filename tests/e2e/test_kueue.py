@@ -1,7 +1,8 @@
 """Kueue decides when a job may have its pods.
 
-Aspects: a job waits, and has no pods, while another holds the quota; it has them once that one is
-gone; a deleted job's quota is free. The images are nowhere: Kueue counts what pods ask for.
+Aspects: a job waits, and has no pods, while another holds the quota; it trains once that one is
+gone; the quota of a job that is over is free. The images of the first are nowhere: Kueue counts
+what pods ask for.
 """
 
 from collections.abc import Callable, Iterator
@@ -92,19 +93,16 @@ def only(job: str) -> Callable[[list[Object]], bool]:
     return lambda pods: [pod["metadata"]["labels"][JOB_LABEL] for pod in pods] == [job] * 3
 
 
-async def test_a_job_waits_for_the_quota_that_another_one_holds_and_leaves_it_free(
+async def test_a_job_waits_for_the_quota_of_another_one_then_trains_and_leaves_it_free(
     runs: Runs, queue: str
 ) -> None:
-    def job(name: str) -> Object:
-        nowhere = {pool: {"image": MISSING_IMAGE} for pool in ("head", "producers", "consumers")}
-        return quickstart(name, queueName=queue, **nowhere)
-
-    runs.apply(job("first"))
+    nowhere = {pool: {"image": MISSING_IMAGE} for pool in ("head", "producers", "consumers")}
+    runs.apply(quickstart("first", queueName=queue, **nowhere))
     await runs.until("first", lambda job: phase_of(job) == "Starting")
     await until_used(runs, "300m")
     await runs.jobs.until_pods(only("first"), timeout=WAIT_SECONDS)
 
-    runs.apply(job("second"))
+    runs.apply(quickstart("second", queueName=queue, maxSteps=3, evaluation={"interval": 0}))
     await until_refused(runs)
     second = await runs.until(
         "second", lambda job: condition_of(job, "ClusterReady")["reason"] == "Queued"
@@ -119,5 +117,6 @@ async def test_a_job_waits_for_the_quota_that_another_one_holds_and_leaves_it_fr
     assert await suspended(runs) == {"second": False}
     await runs.jobs.until_pods(only("second"), timeout=WAIT_SECONDS)
 
-    await runs.jobs.delete("second")
+    second = await runs.until("second", lambda job: phase_of(job) == "Succeeded")
+    assert runs.steps(second) == [1, 2, 3]
     await until_used(runs, "0")
