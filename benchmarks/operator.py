@@ -234,7 +234,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             measured = asyncio.run(measure(jobs, options.rest_seconds, state))
             found += rows(measured)
             report(measured)
-    print(table(HEAD, found))
+            # Of all sizes so far: the next takes long, and may be too large for the machine.
+            print(table(HEAD, found), flush=True)
 
 
 if __name__ == "__main__":
