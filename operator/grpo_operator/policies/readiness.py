@@ -10,6 +10,8 @@ BINDING_SECONDS = 60.0
 """How old a pod may be before it is a fault that its volume is not there."""
 _UNBOUND = "unbound immediate PersistentVolumeClaims"
 """What the scheduler says while a volume is being provisioned."""
+_TRIED_AGAIN = "SchedulerError"
+"""Its reason when it lost a race, as several pods do that wait for one volume."""
 
 
 def cluster_ready(seen: Observed, now: datetime) -> State:
@@ -68,6 +70,8 @@ def _worst(seen: Observed, now: datetime) -> Problem | None:
 
 def _binding(pod: Pod, now: datetime) -> float:
     """Seconds for which a pod may still wait for its volume without a word."""
-    if pod.problem is None or _UNBOUND not in pod.problem.message:
+    if pod.problem is None:
+        return 0.0
+    if pod.problem.reason != _TRIED_AGAIN and _UNBOUND not in pod.problem.message:
         return 0.0
     return max(0.0, BINDING_SECONDS - (now - pod.created).total_seconds())

@@ -120,6 +120,17 @@ def test_a_volume_that_is_being_made_is_no_fault_for_a_minute():
     assert state_of(decide(old, NOW), "ClusterReady") == ("False", "Unschedulable")
 
 
+def test_a_race_that_the_scheduler_lost_is_no_fault_of_a_young_pod():
+    lost = Problem("SchedulerError", "the object has been modified; please try again")
+    young = pod(Role.PRODUCER, ready=False, problem=lost, created=at(-20))
+    decision = decide(observed(job(starting()), pods=(young,), ray_jobs=None), NOW)
+    assert state_of(decision, "ClusterReady") == ("False", "PodsPending")
+    assert decision.requeue_after == 40
+    old = replace(young, created=at(-60))
+    decision = decide(observed(job(starting()), pods=(old,), ray_jobs=None), NOW)
+    assert state_of(decision, "ClusterReady") == ("False", "SchedulerError")
+
+
 def test_a_volume_that_is_being_made_hides_no_other_fault():
     broken = pod(Role.CONSUMER, ready=False, problem=Problem("ImagePullBackOff", "no image"))
     seen = observed(job(starting()), pods=(unbound(created=at(-20)), broken), ray_jobs=None)
