@@ -9,7 +9,7 @@ import asyncio
 import re
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from e2e.deployment import TOOLBOX
 from e2e.runs import STEADY, Runs, checkpoint_of, step_of
 from kube.harness import Object, is_ready
 from kube.operator_harness import phase_of
+from kube.plugin import running, table_of
 
 MORE_STEPS = 3
 IMAGE = f"--image={TOOLBOX}"
@@ -33,27 +34,10 @@ def grpo(runs: Runs, *words: str) -> str:
     return runs.deployment.kubectl("grpo", *words, "-n", runs.namespace)
 
 
-def only_row(printed: str) -> dict[str, str]:
-    """The one row of a table."""
-    header, row = (line.split() for line in printed.splitlines())
-    return dict(zip(header, row, strict=True))
-
-
-@asynccontextmanager
-async def running(runs: Runs, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Inside the block a command runs."""
-    process = await asyncio.create_subprocess_exec(
-        *("kubectl", "grpo", *words, "-n", runs.namespace),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=runs.deployment.environment,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+def following(runs: Runs, *words: str) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+    """Inside the block a log is followed."""
+    command = ("kubectl", "grpo", "logs", STEADY, "-f", *words, "-n", runs.namespace)
+    return running(*command, environment=runs.deployment.environment)
 
 
 async def current(runs: Runs) -> Object:
@@ -63,7 +47,7 @@ async def current(runs: Runs) -> Object:
 async def test_a_running_job_is_listed(steady_runs: Runs) -> None:
     before = await current(steady_runs)
 
-    row = only_row(grpo(steady_runs, "list"))
+    (row,) = table_of(grpo(steady_runs, "list"))
 
     assert (row["NAME"], row["PHASE"]) == (STEADY, "Running")
     step, total = row["STEP"].split("/")
@@ -72,7 +56,7 @@ async def test_a_running_job_is_listed(steady_runs: Runs) -> None:
 
 
 async def test_the_live_table_shows_a_running_job(steady_runs: Runs) -> None:
-    row = only_row(grpo(steady_runs, "top", "--once"))
+    (row,) = table_of(grpo(steady_runs, "top", "--once"))
 
     assert (row["NAME"], row["PHASE"]) == (STEADY, "Running")
     assert (row["PRODUCERS"], row["CONSUMERS"]) == ("1/1", "1/1")
@@ -123,7 +107,7 @@ async def test_the_log_of_a_role_is_what_its_pods_print(
 async def test_a_log_is_followed_until_the_user_has_enough(steady_runs: Runs) -> None:
     reached = step_of(await current(steady_runs))
 
-    async with running(steady_runs, "logs", STEADY, "-f", "--tail=1") as log, asyncio.timeout(60):
+    async with following(steady_runs, "--tail=1") as log, asyncio.timeout(60):
         assert log.stdout is not None
         async for line in log.stdout:
             step = DRIVER_STEP.match(line.decode())
@@ -159,7 +143,7 @@ class Resting:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def resting(steady_runs: Runs) -> AsyncIterator[Resting]:
     """Suspends the job for the tests that want it so, which come last; a log of it is followed."""
-    async with running(steady_runs, "logs", STEADY, "-f") as log:
+    async with following(steady_runs) as log:
         assert log.stdout is not None
         first = await asyncio.wait_for(log.stdout.readline(), 60)
         grpo(steady_runs, "suspend", STEADY)

@@ -22,7 +22,8 @@ from kube.harness import Object
 from support.prometheus import DASHBOARDS, Prometheus, Query, alerts, shown
 
 NAME = "prometheus"
-IMAGE, VERSION = "localhost/prometheus:v3.16.0", "v3.16.0"
+VERSION = "v3.16.0"
+IMAGE = f"localhost/prometheus:{VERSION}"
 WINDOW = "30s"
 SECONDS = 120
 WITHOUT_CAUSE = {"Scoring errors", "Worker restarts"}

@@ -4,9 +4,34 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+
+@contextlib.asynccontextmanager
+async def running(
+    *command: str, environment: Mapping[str, str]
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Inside the block a command runs."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def table_of(printed: str) -> list[dict[str, str]]:
+    """The rows of a table whose cells have no spaces."""
+    header, *lines = (line.split() for line in printed.splitlines())
+    return [dict(zip(header, line, strict=True)) for line in lines]
 
 
 @dataclass(frozen=True)
@@ -20,8 +45,7 @@ class Ended:
     @property
     def rows(self) -> list[dict[str, str]]:
         """The table that it printed."""
-        header, *lines = (line.split() for line in self.out.splitlines())
-        return [dict(zip(header, line, strict=True)) for line in lines]
+        return table_of(self.out)
 
 
 @dataclass(frozen=True)
@@ -36,21 +60,14 @@ class Plugin:
             out, err = await asyncio.wait_for(process.communicate(), 60)
         return Ended(process.returncode, out.decode(), err.decode())
 
-    @contextlib.asynccontextmanager
-    async def running(self, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    def running(
+        self, *words: str
+    ) -> contextlib.AbstractAsyncContextManager[asyncio.subprocess.Process]:
         """Inside the block it runs."""
-        process = await asyncio.create_subprocess_exec(
+        return running(
             *(sys.executable, "-m", "grpo_kubectl.cli", "-n", self.namespace, *words),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "KUBECONFIG": str(self.kubeconfig), "PYTHONUNBUFFERED": "1"},
+            environment=os.environ | {"KUBECONFIG": str(self.kubeconfig), "PYTHONUNBUFFERED": "1"},
         )
-        try:
-            yield process
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
 
     async def refused(self, *words: str) -> str:
         """The one line of a command that fails."""

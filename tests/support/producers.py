@@ -54,12 +54,14 @@ async def ask(producer: Any, requests: Sequence[GenerationRequest]) -> list[Roll
 def trained_logprobs(
     model: Any, request: GenerationRequest, completion: Completion
 ) -> np.ndarray[Any, Any]:
-    """[T] as the trainer has them: one full forward pass over the prompt and the whole reply."""
+    """[T] as the trainer has them: prompt and reply in one right-padded row, without a cache."""
     sequence = np.concatenate([request.prompt_ids, completion.token_ids]).astype(np.int64)
+    ids = torch.nn.functional.pad(torch.from_numpy(sequence), (0, 7))[None]
+    mask = (torch.arange(ids.shape[1]) < len(sequence)).long()[None]
     with torch.no_grad():
-        logits = model(torch.from_numpy(sequence)[None]).logits[0]
+        logits = model(input_ids=ids, attention_mask=mask).logits[0]
     return token_logprobs(
-        logits[len(request.prompt_ids) - 1 : -1],
+        logits[len(request.prompt_ids) - 1 : len(sequence) - 1],
         torch.from_numpy(completion.token_ids.astype(np.int64)),
         temperature=request.sampling.temperature,
         top_k=request.sampling.top_k,

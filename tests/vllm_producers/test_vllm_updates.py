@@ -1,7 +1,6 @@
 """Weights of vLLM producers: in flight and between requests, refusals, waiting, the end."""
 
 import asyncio
-import dataclasses
 
 import numpy as np
 import psutil
@@ -11,7 +10,7 @@ import ray
 from grpo_trainer.rollout.engine import EngineClosedError
 from support.endless import LONG, endless_model, long_request, until_busy
 from support.producers import SECONDS, ask, collect, load, stream, trained_logprobs
-from unit.rollout.tiny_models import bundle, request
+from unit.rollout.tiny_models import bundle, misfits, request
 
 
 async def load_in_the_middle(subject, old, new):
@@ -69,23 +68,7 @@ async def test_a_prompt_read_with_old_weights_is_read_again(subjects, tied):
 async def test_weights_that_do_not_fit_are_refused_whole(subjects, tied):
     producer, good = subjects[tied].actor, endless_model(6, tied)
     load(producer, good, version=8)
-    whole = bundle(good, version=9)
-    first, *rest = whole.entries
-    wrong = {
-        "missing": [dataclasses.replace(whole, entries=tuple(rest))],
-        "unknown": [
-            dataclasses.replace(
-                whole, entries=(*whole.entries, dataclasses.replace(first, name="model.other"))
-            )
-        ],
-        "wrong shape": [
-            dataclasses.replace(
-                whole, entries=(dataclasses.replace(first, shape=(*first.shape, 1)), *rest)
-            )
-        ],
-        "one version": [whole, dataclasses.replace(whole, version=10)],
-    }
-    for fault, bundles in wrong.items():
+    for fault, bundles in misfits(bundle(good, version=9)).items():
         with pytest.raises(ValueError, match=fault):
             ray.get(producer.load_weights.remote([ray.put(b) for b in bundles]), timeout=SECONDS)
     asked = request(max_new_tokens=8)

@@ -12,7 +12,15 @@ import pytest
 
 from grpo_trainer.rollout.engine import EngineClosedError, create_engine
 from support.engines import ask, importance_ratios, ragged_requests
-from unit.rollout.tiny_models import bundle, chain_model, options, request, text_chain, tiny_model
+from unit.rollout.tiny_models import (
+    bundle,
+    chain_model,
+    misfits,
+    options,
+    request,
+    text_chain,
+    tiny_model,
+)
 
 
 async def test_every_token_names_the_weights_that_drew_it(start):
@@ -64,22 +72,7 @@ async def test_a_new_version_leaves_the_read_only_bundle_of_the_old_one_alone(st
 @pytest.mark.parametrize("fault", ["missing", "unknown", "wrong shape", "one version"])
 async def test_weights_that_do_not_fit_are_refused_whole(start, fault):
     engine = await start(chain_model(text_chain("=abc")))
-    bad = bundle(chain_model(text_chain("=xyz")), version=1)
-    first, *rest = bad.entries
-    bundles = {
-        "missing": [dataclasses.replace(bad, entries=tuple(rest))],
-        "unknown": [
-            dataclasses.replace(
-                bad, entries=(*bad.entries, dataclasses.replace(first, name="model.other"))
-            )
-        ],
-        "wrong shape": [
-            dataclasses.replace(
-                bad, entries=(dataclasses.replace(first, shape=(*first.shape, 1)), *rest)
-            )
-        ],
-        "one version": [bad, dataclasses.replace(bad, version=2)],
-    }[fault]
+    bundles = misfits(bundle(chain_model(text_chain("=xyz")), version=1))[fault]
     with pytest.raises(ValueError, match=fault):
         await engine.load_weights(bundles)
     [completion] = (await engine.generate(request())).completions

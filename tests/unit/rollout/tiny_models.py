@@ -1,5 +1,6 @@
 """Model directories made on the spot, and weights as they come from a trainer."""
 
+import dataclasses
 from itertools import pairwise
 
 import numpy as np
@@ -76,6 +77,19 @@ def bundle(model, version=0, keep=lambda name: True):
         data[entry.offset : entry.offset + entry.size] = raw
     data.setflags(write=False)
     return WeightBundle(version, entries, data)
+
+
+def misfits(whole):
+    """What a loader has to refuse, by the word that its error has: bundles made of a good one."""
+    first, *rest = whole.entries
+    other = dataclasses.replace(first, name="model.other")
+    bent = dataclasses.replace(first, shape=(*first.shape, 1))
+    return {
+        "missing": [dataclasses.replace(whole, entries=tuple(rest))],
+        "unknown": [dataclasses.replace(whole, entries=(*whole.entries, other))],
+        "wrong shape": [dataclasses.replace(whole, entries=(bent, *rest))],
+        "one version": [whole, dataclasses.replace(whole, version=whole.version + 1)],
+    }
 
 
 def save_directory(model, directory, tokenizer=TOKENIZER, generation_config=None):
