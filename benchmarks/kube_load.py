@@ -129,6 +129,12 @@ async def api_server_writes(api: client.ApiClient) -> Counter[str]:
     return found
 
 
+def machine_cpu_seconds() -> float:
+    """What all processes of this machine have used so far."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
+
+
 async def settled(api: client.ApiClient) -> None:
     """Returns once nothing was written for some seconds: what a start leaves behind has ended."""
     last = await api_server_writes(api)

@@ -33,6 +33,7 @@ from .kube_load import (
     Object,
     OperatorProcess,
     api_server_writes,
+    machine_cpu_seconds,
     operator,
     settled,
     watching,
@@ -54,11 +55,12 @@ class Counts:
     writes: Counter[str]
     calls: Counter[str]
     cpu: float
+    machine: float
 
     @classmethod
     async def now(cls, bench: Bench, process: OperatorProcess) -> "Counts":
         writes, calls = await api_server_writes(bench.api), await process.calls()
-        return cls(writes, calls, process.cpu_seconds())
+        return cls(writes, calls, process.cpu_seconds(), machine_cpu_seconds())
 
 
 async def grpo_jobs(bench: Bench, ray: FakeRay, namespace: str, rest_seconds: float) -> Operated:
@@ -89,7 +91,12 @@ async def grpo_jobs(bench: Bench, ray: FakeRay, namespace: str, rest_seconds: fl
         rested = await Counts.now(bench, process)
     return Operated(
         run=Run(
-            created, ready, _since(asked, marks.times["ready"]), after.writes - before.writes, busy
+            created,
+            ready,
+            _since(asked, marks.times["ready"]),
+            after.writes - before.writes,
+            after.machine - before.machine,
+            busy,
         ),
         running=_since(asked, marks.times[Phase.RUNNING]),
         calls=after.calls - before.calls,
@@ -109,7 +116,14 @@ async def ray_jobs(bench: Bench, namespace: str, cluster: Object) -> Run:
     await bench.prepare(namespace)
     marks = Marks(_name, {"ready": lambda job: _status(job, "jobDeploymentStatus") == "Waiting"})
     clusters = Marks(_name, {"ready": _ray_ready})
+    # As with GRPOJobs, so that both bear the same watches.
+    pods = Marks(_name, {"ready": is_ready})
     root = f"/apis/ray.io/v1/namespaces/{namespace}"
+    watched = {
+        f"{root}/rayjobs": marks,
+        f"/api/v1/namespaces/{namespace}/pods": pods,
+        f"{root}/rayclusters": clusters,
+    }
     spec = {
         "submissionMode": "InteractiveMode",
         "backoffLimit": 0,
@@ -118,14 +132,15 @@ async def ray_jobs(bench: Bench, namespace: str, cluster: Object) -> Run:
         "rayClusterSpec": cluster,
     }
     body = {"apiVersion": "ray.io/v1", "kind": "RayJob", "spec": spec}
-    async with watching(bench.api, {f"{root}/rayjobs": marks, f"{root}/rayclusters": clusters}):
-        before = await api_server_writes(bench.api)
+    async with watching(bench.api, watched):
+        before, machine = await api_server_writes(bench.api), machine_cpu_seconds()
         asked = await bench.create(*RAY, namespace, "rayjobs", body)
         created = _now() - min(asked.values())
         await marks.until("ready", bench.jobs)
         after, busy = await api_server_writes(bench.api), psutil.getloadavg()[0]
+        cpu = machine_cpu_seconds() - machine
         ready = await clusters.until("ready", bench.jobs) - min(asked.values())
-    return Run(created, ready, _since(asked, marks.times["ready"]), after - before, busy)
+    return Run(created, ready, _since(asked, marks.times["ready"]), after - before, cpu, busy)
 
 
 async def measure(jobs: int, rest_seconds: float, state: Path) -> Measured:

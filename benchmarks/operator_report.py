@@ -24,6 +24,8 @@ class Run:
     """Of each job, until its own status says that its pods are."""
     writes: Counter[str]
     """API server's count, by anybody, up to the last job's readiness."""
+    cpu: float
+    """Seconds of all processes of the machine up to then, control plane and benchmark too."""
     load: float
     """Load average of the last minute, at that moment."""
 
@@ -72,6 +74,7 @@ def _run_rows(run: Run, jobs: int, kind: str) -> dict[str, str]:
         "all RayClusters ready, s": f"{run.clusters:.1f}",
         "apply to pods known ready p50/95, s": _percentiles(run.ready, 50, 95),
         "load average then": f"{run.load:.1f}",
+        "CPU of the whole machine, s": f"{run.cpu:.0f}",
         "writes a job, by all": f"{_total(run.writes) / jobs:.2f}",
         "  of the job object": f"{_total(run.writes, kind) / jobs:.2f}",
     }

@@ -87,18 +87,23 @@ class Actor:
             if volume is not None:
                 await self._create_once(CLAIMS, volume)
             await self._create_or_update(CONFIG_MAPS, config_map(job))
-            await self._create_once(SECRETS, secret(job, secrets.token_urlsafe(32)))
+            token = secrets.token_urlsafe(32)
+            if await self._create_once(SECRETS, secret(job, token)):
+                self.observer.keep_token(job, token)
             if access is not None:
                 await self._create_or_update(NETWORK_POLICIES, network_policy(job, access))
             await self.kube.create(CLUSTERS, job.namespace, cluster)
         except RefusedError as error:
             raise ActionRefusedError(problem_of(error)) from error
 
-    async def _create_once(self, resource: Resource, body: Object) -> None:
+    async def _create_once(self, resource: Resource, body: Object) -> bool:
+        """Whether it was not there before."""
         try:
             await self.kube.create(resource, body["metadata"]["namespace"], body)
         except ConflictError:
             log.debug("%s %s exists", resource.plural, body["metadata"]["name"])
+            return False
+        return True
 
     async def _create_or_update(self, resource: Resource, body: Object) -> None:
         """The mutable fields of the spec, or the operator's settings, may have changed since."""

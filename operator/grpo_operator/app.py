@@ -20,6 +20,7 @@ from .kube import Kube, UnavailableError
 from .lease import Lease
 from .metrics import Metrics
 from .observe import Observer
+from .pace import Pace
 from .rbac import CLUSTERS, JOBS
 from .reconciler import Reconciler
 from .server import Health, application
@@ -86,9 +87,8 @@ async def _lead(
     accounting = Accounting(metrics)
     recorder = Recorder(kube, settings.identity)
     actor = Actor(kube, observer, settings)
-    reconciler = Reconciler(
-        kube, store, observer, actor, recorder, accounting, settings.status_seconds
-    )
+    pace = Pace(settings.status_seconds)
+    reconciler = Reconciler(kube, store, observer, actor, recorder, accounting, pace)
     workers = Workers(reconciler.reconcile, metrics)
 
     def wake(key: Key) -> None:

@@ -58,11 +58,8 @@ class Auditor:
     async def _behind_in(self, resource: Resource) -> _Behind:
         listed: dict[Name, int] = {}
         for namespace in self.namespaces:
-            answer = await self.kube.list_metadata(resource, namespace, SELECTORS[resource])
-            for item in answer["items"] or ():
-                metadata = item["metadata"]
-                name = (metadata["namespace"], metadata["name"])
-                listed[name] = int(metadata["resourceVersion"])
+            for found in await self.kube.list_metadata(resource, namespace, SELECTORS[resource]):
+                listed[found.namespace, found.name] = int(found.resource_version)
         newer = {
             (resource, name, version)
             for name, version in listed.items()

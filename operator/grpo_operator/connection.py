@@ -20,6 +20,9 @@ class ConfigurationError(Exception):
 async def api_client() -> AsyncIterator[client.ApiClient]:
     """A client of the API server, which need not answer yet. Raises ConfigurationError."""
     configuration = client.Configuration()
+    # Like kopf's watches, which know no proxy of the environment: to ask for one at each call costs
+    # two threads. One of the kubeconfig is used.
+    configuration.client_session_kwargs = {"trust_env": False}
     try:
         config.load_incluster_config(configuration)
         configuration.refresh_api_key_hook = _read_token

@@ -1,12 +1,12 @@
 """Calls to the API server: plain dicts, a timeout on every call, one error class per meaning."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
+import msgspec
 from kubernetes.aio import client
 
 from .metrics import Metrics
@@ -28,6 +28,23 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 
 Object = dict[str, Any]
+_T = TypeVar("_T")
+
+
+class Metadata(msgspec.Struct, rename="camel"):
+    """What a list of versions tells of an object; the rest, which is long, is passed over."""
+
+    namespace: str
+    name: str
+    resource_version: str
+
+
+class _Item(msgspec.Struct):
+    metadata: Metadata
+
+
+class _MetadataList(msgspec.Struct):
+    items: list[_Item] | None = None
 
 
 class ApiError(Exception):
@@ -56,8 +73,8 @@ class UnavailableError(ApiError):
 
 def _error(code: int, body: str) -> ApiError:
     try:
-        status = json.loads(body)
-    except ValueError:
+        status = msgspec.json.decode(body, type=dict)
+    except msgspec.DecodeError:
         status = {}
     reason, message = str(status.get("reason", "")), str(status.get("message", body[:500]))
     if code == 404:
@@ -82,27 +99,28 @@ class Kube:
         self._slots = asyncio.Semaphore(concurrency)
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Object:
-        return await self._call("get", resource, namespace, name)
+        return _object(await self._call("get", resource, namespace, name))
 
     async def list(self, resource: Resource, namespace: str | None, selector: str) -> Object:
         """All objects with the labels, newest state."""
         query = {"labelSelector": selector} if selector else {}
-        return await self._call("list", resource, namespace, query=query)
+        return _object(await self._call("list", resource, namespace, query=query))
 
     async def list_metadata(
         self, resource: Resource, namespace: str | None, selector: str
-    ) -> Object:
+    ) -> Sequence[Metadata]:
         """Only names and versions, from the API server's cache."""
         query = {"resourceVersion": "0", **({"labelSelector": selector} if selector else {})}
         headers = {"Accept": _METADATA}
-        return await self._call("list", resource, namespace, query=query, headers=headers)
+        answer = await self._call("list", resource, namespace, query=query, headers=headers)
+        return [item.metadata for item in _decode(answer, _MetadataList).items or ()]
 
     async def create(self, resource: Resource, namespace: str, body: Object) -> Object:
-        return await self._call("create", resource, namespace, body=body)
+        return _object(await self._call("create", resource, namespace, body=body))
 
     async def update(self, resource: Resource, namespace: str, body: Object) -> Object:
         name = body["metadata"]["name"]
-        return await self._call("update", resource, namespace, name, body=body)
+        return _object(await self._call("update", resource, namespace, name, body=body))
 
     async def patch(
         self,
@@ -115,9 +133,10 @@ class Kube:
         subresource: str = "",
     ) -> Object:
         headers = {"Content-Type": content_type}
-        return await self._call(
+        answer = await self._call(
             "patch", resource, namespace, name, subresource, body=body, headers=headers
         )
+        return _object(answer)
 
     async def delete(
         self, resource: Resource, namespace: str, name: str, preconditions: Mapping[str, str]
@@ -136,7 +155,7 @@ class Kube:
         """Whether the API server knows this kind of object."""
         group = Resource(resource.group, resource.version, "")
         try:
-            answer = await self._call("get", group, None)
+            answer = _object(await self._call("get", group, None))
         except NotFoundError:
             return False
         return any(item["name"] == resource.plural for item in answer["resources"])
@@ -161,7 +180,7 @@ class Kube:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         body: Any = None,
-    ) -> Object:
+    ) -> bytes:
         """One call, when it is its turn. Raises a subclass of ApiError."""
         request = await self._api.param_serialize(
             method=_METHODS[verb],
@@ -176,13 +195,25 @@ class Kube:
         try:
             async with self._turn():
                 response = await self._api.call_api(*request, _request_timeout=timeout)
-                text = (await response.read()).decode()
+                answer: bytes = await response.read()
                 code = response.status
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise UnavailableError(0, type(error).__name__, str(error)) from error
         finally:
             self._metrics.api_requests.labels(verb, resource.plural, str(code)).inc()
         if not 200 <= code < 300:
-            raise _error(code, text)
-        answer: Object = json.loads(text)
+            raise _error(code, answer.decode(errors="replace"))
         return answer
+
+
+def _object(answer: bytes) -> Object:
+    found: Object = _decode(answer, dict)
+    return found
+
+
+def _decode(answer: bytes, kind: type[_T]) -> _T:
+    """Raises UnavailableError for what the API server did not say: a proxy between did."""
+    try:
+        return msgspec.json.decode(answer, type=kind)
+    except msgspec.DecodeError as error:
+        raise UnavailableError(200, "NoAnswer", f"{error}: {answer[:200]!r}") from error

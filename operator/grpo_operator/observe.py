@@ -69,19 +69,20 @@ class Observer:
         if known is None:
             return None
         try:
-            raw, cluster, pods = await asyncio.gather(
-                self.kube.get(JOBS, *key), self._cluster(known), self._pods(known)
-            )
+            raw, cluster = await asyncio.gather(self.kube.get(JOBS, *key), self._cluster(known))
         except NotFoundError:
             return None
         self.store.put(JOBS, raw)
         job = parse_job(raw, known)
         if job.uid != known.uid:
             raise ConflictError(409, "Conflict", "another job has taken the name")
-        if cluster is None:
-            # A cluster may have come and gone between the answers, and left pods.
-            pods = await self._pods(job)
+        # After the cluster: one that came and went between the answers has left pods.
+        pods = await self._pods(job)
         return await self._with_head(job, cluster, pods, now, certain=True)
+
+    def keep_token(self, job: Job, token: str) -> None:
+        """Ray's token of a job, whose Secret has just been made."""
+        self._tokens[job.uid] = token
 
     async def head(self, job: Job, cluster: Cluster) -> Head:
         """The servers of a job's head. Raises ApiError."""

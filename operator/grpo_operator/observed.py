@@ -70,7 +70,6 @@ class Cluster:
 
     name: str
     uid: str
-    resource_version: str
     deleting: bool
     suspended: bool
     """By Kueue: the operator never sets it."""

@@ -83,7 +83,6 @@ def parse_cluster(raw: Object) -> Cluster:
     return Cluster(
         name=metadata["name"],
         uid=metadata["uid"],
-        resource_version=metadata["resourceVersion"],
         deleting="deletionTimestamp" in metadata,
         suspended=bool(spec.get("suspend", False)),
         producers=groups.get(str(Role.PRODUCER), {}).get("replicas", 0),

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -12,11 +13,12 @@ from grpo_trainer.spec import GRPOJobStatus, Phase
 from .accounting import Accounting
 from .act import ActionRefusedError, Actor
 from .decide import decide
-from .decision import Decision
+from .decision import CreateCluster, Decision, Submit
 from .events import Recorder
 from .kube import MERGE_PATCH, ConflictError, Kube, NotFoundError
 from .observe import Observer
 from .observed import Job, Observed
+from .pace import Pace
 from .policies.progress import may_wait
 from .rayjobs import HeadError
 from .rbac import JOBS
@@ -25,6 +27,9 @@ from .store import Key, Store
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
+CREATIONS = 8
+"""Clusters made in the same moment: of a thousand new jobs most wait, and those before them do not
+wait behind their calls."""
 RESYNC_SECONDS = 300.0
 """A job that is not over is looked at at least so often, should an event be lost."""
 
@@ -44,11 +49,9 @@ class Reconciler:
     actor: Actor
     recorder: Recorder
     accounting: Accounting
-    status_seconds: float
-    """Least time between two writes of nothing but progress."""
+    pace: Pace
     clock: Callable[[], datetime] = utc_now
-    _progress_at: dict[Key, float] = field(default_factory=dict)
-    """When progress of a job may be written next."""
+    _creating: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CREATIONS))
 
     async def reconcile(self, key: Key, woken: float) -> float | None:
         """One look at a job, for which its caller was woken at a time of the loop's clock.
@@ -74,11 +77,18 @@ class Reconciler:
         now = self.clock()
         seen = await self.observer.glance(job, now)
         decision = decide(seen, now)
-        if not _routine(seen, decision):
+        if _routine(seen, decision):
+            return await self._perform(key, seen, decision, now, woken)
+        async with self._creating if CreateCluster() in decision.actions else nullcontext():
+            now = self.clock()
             certain = await self.observer.look(key, now)
             if certain is None:
                 return None
-            seen, decision = certain, decide(certain, now)
+            return await self._perform(key, certain, decide(certain, now), now, woken)
+
+    async def _perform(
+        self, key: Key, seen: Observed, decision: Decision, now: datetime, woken: float
+    ) -> float | None:
         decision = await self._act(seen, decision, now)
         wait = await self._record(key, seen, decision, woken)
         looks = (wait, _next_look(decision))
@@ -112,11 +122,12 @@ class Reconciler:
             return None
         last_word = seen.progress is not None and seen.progress.state.is_end
         loop = asyncio.get_running_loop()
-        wait = self._progress_at.get(key, 0.0) - loop.time()
-        if wait > 0 and may_wait(old, new) and not last_word:
-            return wait
+        if may_wait(old, new) and not last_word:
+            wait = self.pace.seconds_to_wait(key, loop.time())
+            if wait > 0:
+                return wait
         await self._write(job, new)
-        self._progress_at[key] = loop.time() + self.status_seconds * random.uniform(1.0, 1.3)
+        self.pace.written(key, loop.time())
         self.accounting.changed(job, new, loop.time() - woken)
         await self.recorder.changed(job, decision)
         return None
@@ -144,18 +155,20 @@ class Reconciler:
     def _forget(self, key: Key) -> None:
         self.observer.forget(key)
         self.accounting.forget(key)
-        self._progress_at.pop(key, None)
+        self.pace.forget(key)
 
 
 def _routine(seen: Observed, decision: Decision) -> bool:
     """Whether a decision may stand on what the watches say, which may be a little old.
 
-    That a driver runs is its own word, and the status is refused if the job has changed.
+    That a driver runs is its own word, and Ray's, asked in the same look, which attempts there
+    are: it takes each but once. The status is refused if the job has changed.
     """
     old, new = seen.job.status, decision.status
     started = (old.phase, new.phase) == (Phase.STARTING, Phase.RUNNING)
     same = (old.attempt, old.restarts) == (new.attempt, new.restarts)
-    return same and (started or old.phase is new.phase) and not decision.actions
+    harmless = all(isinstance(action, Submit) for action in decision.actions)
+    return same and (started or old.phase is new.phase) and harmless
 
 
 def _next_look(decision: Decision) -> float | None:

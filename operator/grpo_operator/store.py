@@ -55,22 +55,29 @@ class Store:
         return tuple(self._versions[resource])
 
     def put(self, resource: Resource, raw: Object) -> Key | None:
-        """Take in an object, unless something newer is known; returns the job it belongs to."""
+        """Take in an object, unless something newer is known.
+
+        Returns the job to look at; None when nothing has changed that a decision depends on.
+        """
         name = _name(raw)
         version = int(raw["metadata"]["resourceVersion"])
         key = name if resource is JOBS else owner_key(raw)
         if key is None:
             return None
         if version < self.version(resource, name):
-            return key
+            return None
         self._versions[resource][name] = version
         if resource is JOBS:
             self._jobs[key] = parse_job(raw, self._jobs.get(key))
             return key
         child = parse_cluster(raw) if resource is CLUSTERS else parse_pod(raw)
-        if child is not None:
-            self._children[resource][name] = (key, owner_uid(raw), child)
-            self._by_job.setdefault(key, set()).add((resource, name))
+        if child is None:
+            return None
+        record = (key, owner_uid(raw), child)
+        if record == self._children[resource].get(name):
+            return None
+        self._children[resource][name] = record
+        self._by_job.setdefault(key, set()).add((resource, name))
         return key
 
     def drop(self, resource: Resource, name: Name) -> Key | None:

@@ -19,6 +19,8 @@ from .rbac import JOBS, Resource
 from .store import Key, Store
 
 SERVER_TIMEOUT_SECONDS = 300
+CHUNK = 200
+"""Objects of a list that are in memory at once: a pod takes 60 KB."""
 INACTIVITY_SECONDS = 70
 
 
@@ -109,11 +111,26 @@ def _login(**arguments: Any) -> kopf.ConnectionInfo | None:
     return replace(in_pod, server=f"https://{host}:{port}")
 
 
+class _NoEssence(kopf.DiffBaseStorage):
+    """Of what changed in an object nobody asks kopf, which would copy all of it at every event."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        raise AssertionError("kopf stores nothing without handlers of changes")
+
+
 def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     # Without the rights to list definitions and namespaces; missing kinds are found at the start.
     settings.scanning.disabled = True
+    settings.persistence.diffbase_storage = _NoEssence()
+    settings.watching.chunk_size = CHUNK
     # Nothing waits in kopf's queues that may not be dropped at the end.
     settings.queueing.idle_timeout = 0.5
     settings.queueing.exit_timeout = 0.5

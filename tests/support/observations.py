@@ -83,7 +83,6 @@ def cluster(**fields: Any) -> Cluster:
     values: dict[str, Any] = {
         "name": "math-0a1b2c3d",
         "uid": "cluster-uid",
-        "resource_version": "1",
         "deleting": False,
         "suspended": False,
         "producers": 2,

@@ -1,7 +1,7 @@
 """Calls to the API server, against a server that is real HTTP.
 
-Aspects: so many at once and no more, what waits is counted, what each refusal means, lists of
-nothing but metadata.
+Aspects: so many at once and no more, what waits is counted, what each refusal means, answers that
+are none, lists of nothing but metadata.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from kubernetes.aio import client
 from grpo_operator.kube import (
     ConflictError,
     Kube,
+    Metadata,
     NotFoundError,
     RefusedError,
     UnavailableError,
@@ -92,8 +93,17 @@ async def test_a_refusal_is_one_of_a_few_meanings(kube, served, status, text, me
     assert error.value.code == status
 
 
+@pytest.mark.parametrize("text", ["<html>", "[]", ""])
+async def test_an_answer_that_is_not_the_api_servers_is_none(kube, served, text):
+    served.text = text
+    with pytest.raises(UnavailableError, match="NoAnswer"):
+        await kube.get(PODS, "lab", "x")
+
+
 async def test_a_list_of_versions_asks_for_no_more_than_metadata(kube, served):
-    await kube.list_metadata(PODS, None, "a=b")
+    served.text = """{"metadata": {"resourceVersion": "9"}, "items": [{"metadata": {
+        "namespace": "lab", "name": "p", "resourceVersion": "7", "managedFields": [{}]}}]}"""
+    assert await kube.list_metadata(PODS, None, "a=b") == [Metadata("lab", "p", "7")]
     request = await served.asked.get()
     assert "as=PartialObjectMetadataList" in request.headers["Accept"]
     assert request.query == {"resourceVersion": "0", "labelSelector": "a=b"}

@@ -1,4 +1,7 @@
-"""What the watches told. Aspects: newest wins, namesakes apart, nothing kept of what is gone."""
+"""What the watches told.
+
+Aspects: newest wins, what is worth a look, namesakes apart, nothing kept of what is gone.
+"""
 
 from typing import Any
 
@@ -59,6 +62,15 @@ def test_news_that_is_older_than_what_is_known_is_passed_over(store):
     store.put(JOBS, raw_job(version=9, seed=9))
     store.put(JOBS, raw_job(version=8, seed=8))
     assert store.job(KEY).spec.seed == 9
+
+
+def test_news_that_no_decision_depends_on_is_no_reason_to_look(store):
+    store.put(PODS, child("p", version=1))
+    assert store.put(PODS, child("p", version=2)) is None
+    assert store.version(PODS, ("lab", "p")) == 2
+    changed = child("p", version=3)
+    changed["spec"]["nodeName"] = "a"
+    assert store.put(PODS, changed) == KEY
 
 
 def test_children_of_a_namesake_are_not_the_jobs(store):
