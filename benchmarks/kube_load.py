@@ -21,11 +21,13 @@ from kube.harness import until
 
 Object = dict[str, Any]
 
+SERVERS = ("kube-apiserver", "etcd", "kuberay-operator")
 _PARALLEL = 20
 _SAMPLE_SECONDS = 0.2
 _STOP_SECONDS = 20.0
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_OWN_JOBS = "grpo_operator_jobs"
 _OWN_CALLS = "grpo_operator_api_requests_total"
 _HEARTBEATS = frozenset({"leases", "nodes"})
 
@@ -129,10 +131,15 @@ async def api_server_writes(api: client.ApiClient) -> Counter[str]:
     return found
 
 
-def machine_cpu_seconds() -> float:
-    """What all processes of this machine have used so far."""
+def cpu_seconds() -> dict[str, float]:
+    """What has been used so far by the whole machine, and by servers that both kinds of job use."""
     times = psutil.cpu_times()
-    return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
+    used = {"machine": sum(times) - times.idle - times.iowait - times.guest - times.guest_nice}
+    for process in psutil.process_iter(["name", "cpu_times"]):
+        name, spent = process.info["name"], process.info["cpu_times"]
+        if name in SERVERS and spent is not None:
+            used[name] = used.get(name, 0.0) + spent.user + spent.system
+    return used
 
 
 async def settled(api: client.ApiClient) -> None:
@@ -223,6 +230,12 @@ class OperatorProcess:
         async with asyncio.timeout(60):
             while await self._get("/readyz") != "ok":
                 await asyncio.sleep(_SAMPLE_SECONDS)  # a health endpoint can only be asked again
+
+    async def until_knows(self, jobs: int) -> None:
+        """Returns once its metrics tell of so many jobs."""
+        async with asyncio.timeout(60 + jobs):
+            while sum(n for _, n in samples(await self._get("/metrics"), _OWN_JOBS)) < jobs:
+                await asyncio.sleep(_SAMPLE_SECONDS)
 
     async def sample(self) -> None:
         """Follow its memory until cancelled."""

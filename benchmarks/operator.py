@@ -33,12 +33,12 @@ from .kube_load import (
     Object,
     OperatorProcess,
     api_server_writes,
-    machine_cpu_seconds,
+    cpu_seconds,
     operator,
     settled,
     watching,
 )
-from .operator_report import HEAD, Measured, Operated, Run, report, rows
+from .operator_report import HEAD, Measured, Operated, Restarted, Run, report, rows
 from .table import machine, table
 
 ROOT = Path(__file__).parents[1]
@@ -55,12 +55,12 @@ class Counts:
     writes: Counter[str]
     calls: Counter[str]
     cpu: float
-    machine: float
+    machine: dict[str, float]
 
     @classmethod
     async def now(cls, bench: Bench, process: OperatorProcess) -> "Counts":
         writes, calls = await api_server_writes(bench.api), await process.calls()
-        return cls(writes, calls, process.cpu_seconds(), machine_cpu_seconds())
+        return cls(writes, calls, process.cpu_seconds(), cpu_seconds())
 
 
 async def grpo_jobs(bench: Bench, ray: FakeRay, namespace: str, rest_seconds: float) -> Operated:
@@ -95,7 +95,7 @@ async def grpo_jobs(bench: Bench, ray: FakeRay, namespace: str, rest_seconds: fl
             ready,
             _since(asked, marks.times["ready"]),
             after.writes - before.writes,
-            after.machine - before.machine,
+            _spent(before.machine, after.machine),
             busy,
         ),
         running=_since(asked, marks.times[Phase.RUNNING]),
@@ -109,6 +109,18 @@ async def grpo_jobs(bench: Bench, ray: FakeRay, namespace: str, rest_seconds: fl
         rest_writes=rested.writes - rest.writes,
         peak_bytes=process.peak_bytes,
     )
+
+
+async def restarted(bench: Bench, ray: FakeRay, namespace: str) -> Restarted:
+    """Measure an operator that finds all jobs Running, by one before it."""
+    writes, start = await api_server_writes(bench.api), _now()
+    log = bench.logs / f"operator-{bench.jobs}-{namespace}-restarted.log"
+    async with operator(bench.kubeconfig, namespace, ray.url_template, log) as process:
+        await process.until_knows(bench.jobs)
+        seconds, cpu = _now() - start, process.cpu_seconds()
+        await settled(bench.api)
+    written = await api_server_writes(bench.api) - writes
+    return Restarted(seconds, cpu, process.peak_bytes, written)
 
 
 async def ray_jobs(bench: Bench, namespace: str, cluster: Object) -> Run:
@@ -133,12 +145,12 @@ async def ray_jobs(bench: Bench, namespace: str, cluster: Object) -> Run:
     }
     body = {"apiVersion": "ray.io/v1", "kind": "RayJob", "spec": spec}
     async with watching(bench.api, watched):
-        before, machine = await api_server_writes(bench.api), machine_cpu_seconds()
+        before, machine = await api_server_writes(bench.api), cpu_seconds()
         asked = await bench.create(*RAY, namespace, "rayjobs", body)
         created = _now() - min(asked.values())
         await marks.until("ready", bench.jobs)
         after, busy = await api_server_writes(bench.api), psutil.getloadavg()[0]
-        cpu = machine_cpu_seconds() - machine
+        cpu = _spent(machine, cpu_seconds())
         ready = await clusters.until("ready", bench.jobs) - min(asked.values())
     return Run(created, ready, _since(asked, marks.times["ready"]), after - before, cpu, busy)
 
@@ -154,6 +166,7 @@ async def measure(jobs: int, rest_seconds: float, state: Path) -> Measured:
             bench = Bench(api, cluster.kubeconfig, jobs, state)
             async with asyncio.timeout(deadline + rest_seconds):
                 first = await grpo_jobs(bench, ray, "first", rest_seconds)
+                anew = await restarted(bench, ray, "first")
             spec = await _cluster_of(bench, "first")
             async with asyncio.timeout(deadline):
                 await bench.clear(*GRPO, "first", "grpojobs")
@@ -161,7 +174,7 @@ async def measure(jobs: int, rest_seconds: float, state: Path) -> Measured:
             async with asyncio.timeout(deadline + rest_seconds):
                 await bench.clear(*RAY, "rayjobs", "rayjobs")
                 second = await grpo_jobs(bench, ray, "second", rest_seconds)
-    return Measured(jobs, first, theirs, second)
+    return Measured(jobs, first, anew, theirs, second)
 
 
 async def _install(api: client.ApiClient) -> None:
@@ -227,6 +240,10 @@ def _latencies(marks: Marks, pods: Marks) -> tuple[float, ...]:
         job = key.partition("/")[0]
         last[job] = max(last.get(job, 0.0), time)
     return tuple(time - last[job] for job, time in marks.times["ready"].items())
+
+
+def _spent(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    return {name: after[name] - seconds for name, seconds in before.items()}
 
 
 def _now() -> float:

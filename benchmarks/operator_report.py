@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
 
@@ -24,8 +24,8 @@ class Run:
     """Of each job, until its own status says that its pods are."""
     writes: Counter[str]
     """API server's count, by anybody, up to the last job's readiness."""
-    cpu: float
-    """Seconds of all processes of the machine up to then, control plane and benchmark too."""
+    cpu: Mapping[str, float]
+    """Seconds used up to then: by the machine, benchmark and all, and by some servers."""
     load: float
     """Load average of the last minute, at that moment."""
 
@@ -50,11 +50,24 @@ class Operated:
 
 
 @dataclass(frozen=True, slots=True)
+class Restarted:
+    """An operator that is started while all jobs are Running."""
+
+    seconds: float
+    """From its start until it knows all jobs."""
+    cpu: float
+    peak_bytes: int
+    writes: Counter[str]
+    """By anybody, from before its start until some seconds after."""
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
-    """One control plane: GRPOJobs, RayJobs, GRPOJobs again."""
+    """One control plane: GRPOJobs, an operator that starts among them, RayJobs, GRPOJobs again."""
 
     jobs: int
     first: Operated
+    restarted: Restarted
     ray: Run
     second: Operated
 
@@ -74,7 +87,7 @@ def _run_rows(run: Run, jobs: int, kind: str) -> dict[str, str]:
         "all RayClusters ready, s": f"{run.clusters:.1f}",
         "apply to pods known ready p50/95, s": _percentiles(run.ready, 50, 95),
         "load average then": f"{run.load:.1f}",
-        "CPU of the whole machine, s": f"{run.cpu:.0f}",
+        **{f"CPU s of the {name}": f"{seconds:.1f}" for name, seconds in run.cpu.items()},
         "writes a job, by all": f"{_total(run.writes) / jobs:.2f}",
         "  of the job object": f"{_total(run.writes, kind) / jobs:.2f}",
     }
@@ -104,7 +117,18 @@ def rows(measured: Measured) -> list[tuple[str, ...]]:
     ours = [_operated_rows(each, jobs) for each in (measured.first, measured.second)]
     theirs = _run_rows(measured.ray, jobs, "rayjobs")
     first, second = ours
-    return [(str(jobs), what, first[what], theirs.get(what, "-"), second[what]) for what in first]
+    found = [(what, first[what], theirs.get(what, "-"), second[what]) for what in first]
+    found += [(what, value, "-", "-") for what, value in _restarted_rows(measured.restarted)]
+    return [(str(jobs), *row) for row in found]
+
+
+def _restarted_rows(restarted: Restarted) -> list[tuple[str, str]]:
+    return [
+        ("restarted, s until it knows all jobs", f"{restarted.seconds:.1f}"),
+        ("  its CPU, s", f"{restarted.cpu:.1f}"),
+        ("  its peak RSS, MiB", f"{restarted.peak_bytes / MIB:.0f}"),
+        ("  writes by all", f"{_total(restarted.writes)}"),
+    ]
 
 
 def report(measured: Measured) -> None:

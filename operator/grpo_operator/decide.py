@@ -31,7 +31,7 @@ from .observed import Observed, RayJob, RayJobState
 from .policies.deadlines import run_deadline, seconds_to_next, stall, startup_deadline
 from .policies.loss import attempt_lost
 from .policies.progress import told
-from .policies.readiness import cluster_ready, seconds_to_bind
+from .policies.readiness import cluster_created, cluster_ready, seconds_to_bind
 from .policies.retry import end, next_attempt, seconds_to_wait
 from .policies.suspend import resumption, suspension
 from .policies.ttl import clean_up
@@ -116,14 +116,14 @@ def no_cluster(seen: Observed, now: datetime) -> Decision | None:
         return None
     spec = seen.job.spec
     assert spec is not None
-    ready = cluster_ready(seen, now) if seen.problem else no(Reason.CREATING)
+    refused = cluster_ready(seen, now) if seen.problem else None
     draft = Draft(
         seen,
         now,
         Phase.QUEUED if spec.queue_name else Phase.STARTING,
-        ready.reason,
-        ready.message,
-        cluster_ready=ready,
+        refused.reason if refused else Reason.CREATING,
+        refused.message if refused else "",
+        cluster_ready=refused or cluster_created(seen),
         training=no(Reason.CREATING),
         changes={"attempt": seen.attempt},
     )

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -33,6 +34,8 @@ async def watch(
     thread. What it sees crosses into this loop, where alone the store is touched.
     """
     ours = asyncio.get_running_loop()
+    # Without it a job's timers would carry the context of kopf's handler, which holds the object.
+    context = copy_context()
 
     def told(resource: Resource, event: kopf.RawEvent) -> None:
         key = _take_in(store, resource, event)
@@ -40,7 +43,7 @@ async def watch(
             wake(key)
 
     def tell(resource: Resource, event: kopf.RawEvent) -> None:
-        ours.call_soon_threadsafe(told, resource, event)
+        ours.call_soon_threadsafe(told, resource, event, context=context)
 
     stopper: Future[Callable[[], object]] = Future()
     kopfs = _serve(_registry(tell), namespaces, ready, stopper)

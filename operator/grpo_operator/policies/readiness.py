@@ -13,6 +13,8 @@ _UNBOUND = "unbound immediate PersistentVolumeClaims"
 _TRIED_AGAIN = "SchedulerError"
 """Its reason when it lost a race, as several pods do that wait for one volume."""
 
+_QUEUED = unknown(Reason.QUEUED, "waiting for Kueue to admit the RayCluster")
+
 
 def cluster_ready(seen: Observed, now: datetime) -> State:
     """The ClusterReady condition: Unknown while no pods are meant to run, else True or False."""
@@ -25,12 +27,22 @@ def cluster_ready(seen: Observed, now: datetime) -> State:
         count = len(seen.pods)
         return no(Reason.OLD_PODS_LEAVING, f"waiting for {count} pods of the old cluster: {names}")
     if seen.cluster.suspended:
-        return unknown(Reason.QUEUED, "waiting for Kueue to admit the RayCluster")
+        return _QUEUED
     missing = _missing(seen)
     if missing is None:
         return yes(Reason.PODS_READY)
     problem = _worst(seen, now) or Problem(Reason.PODS_PENDING, missing)
     return no(problem.reason, problem.message)
+
+
+def cluster_created(seen: Observed) -> State:
+    """The condition once the cluster is there and no pod yet, so that nothing is written for that.
+
+    Kueue suspends a RayCluster of its queues when it is created.
+    """
+    spec = seen.job.spec
+    assert spec is not None
+    return _QUEUED if spec.queue_name else no(Reason.PODS_PENDING, _missing(seen) or "")
 
 
 def _missing(seen: Observed) -> str | None:

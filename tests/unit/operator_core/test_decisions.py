@@ -163,6 +163,19 @@ def test_a_submission_that_was_not_recorded_is_found_again():
     assert (decision.actions, decision.status.phase) == ((), Phase.RUNNING)
 
 
+@pytest.mark.parametrize(
+    ("fields", "state"),
+    [({}, ("False", "PodsPending")), ({"queueName": "gpus"}, ("Unknown", "Queued"))],
+)
+def test_what_a_creation_writes_still_holds_when_the_cluster_is_there(fields, state):
+    created = decide(observed(job(**fields), **NOTHING), NOW)
+    assert created.actions == (CreateCluster(),)
+    assert state_of(created, "ClusterReady") == state
+    there = cluster(suspended="queueName" in fields)
+    seen = observed(job(created.status, **fields), cluster=there, pods=(), ray_jobs=None)
+    assert decide(seen, NOW).status == created.status
+
+
 def test_a_created_cluster_that_was_not_recorded_is_found_again():
     decision = decide(observed(job()), NOW)
     assert decision.actions == (Submit(1),)
