@@ -1,0 +1,69 @@
+"""What kopf is told by the real API server, and how it comes into the operator's own loop.
+
+Aspects: what was there before, in lists of several parts; nothing of kopf's comes along.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from contextvars import copy_context
+
+import pytest
+
+from grpo_operator import watches
+from grpo_operator.store import Key, Store
+from kube.harness import Cluster
+from kube.operator_harness import Jobs, manifest
+
+Told = asyncio.Queue[tuple[Key, dict[object, object]]]
+"""Jobs that were woken, and the context variables at that moment."""
+
+
+def context() -> dict[object, object]:
+    return dict(copy_context().items())
+
+
+@asynccontextmanager
+async def watching(namespace: str) -> AsyncIterator[Told]:
+    told: Told = asyncio.Queue()
+    watch = watches.watch(
+        Store(),
+        lambda key: told.put_nowait((key, context())),
+        [namespace],
+        threading.Event(),
+    )
+    task = asyncio.create_task(watch)
+    try:
+        async with asyncio.timeout(30):
+            yield told
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.fixture(autouse=True)
+def kubeconfig(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
+    # The variable KUBECONFIG is read when the module is imported, which is long past here.
+    location = "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION"
+    monkeypatch.setattr(location, str(cluster.kubeconfig))
+
+
+async def test_what_was_there_before_is_told_part_by_part(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(watches, "CHUNK", 2)
+    names = {f"job-{number}" for number in range(5)}
+    for name in names:
+        await jobs.create(manifest(name))
+    async with watching(jobs.namespace) as told:
+        assert {(await told.get())[0] for _ in names} == {(jobs.namespace, n) for n in names}
+
+
+async def test_what_is_told_brings_nothing_of_kopfs_along(jobs: Jobs):
+    """Else every timer of a job would hold the object that kopf was handling."""
+    async with watching(jobs.namespace) as told:
+        await jobs.create(manifest())
+        _, variables = await told.get()
+    assert variables == context()
