@@ -5,6 +5,7 @@ Aspects: exactly the rights of its role, in one namespace and in all; a right th
 
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -60,20 +61,21 @@ async def test_its_role_allows_exactly_what_it_does(
         "GRPO_NAMESPACES": jobs.namespace if scope == "one namespace" else "",
     }
     log = tmp_path / "operator.log"
-    async with (
-        allowed(account, scope),
-        running_operator(kubeconfig, jobs.namespace, ray, log, **environment),
-    ):
-        await jobs.create(manifest(ttlSecondsAfterFinished=1))
-        await jobs.until_phase("Running")
-        await jobs.patch({"producers": {"replicas": 3}})
-        await jobs.until(lambda job: job["status"]["workers"]["producersReady"] == 3)
-        await jobs.patch({"suspend": True})
-        await jobs.until_phase("Suspended")
-        await jobs.patch({"suspend": False})
-        await jobs.until_phase("Running")
-        (await ray.only_head()).end(0)
-        await jobs.until_gone()
+    replica = partial(running_operator, kubeconfig, jobs.namespace, ray, log, **environment)
+    async with allowed(account, scope):
+        async with replica():
+            await jobs.create(manifest(ttlSecondsAfterFinished=1))
+            await jobs.until_phase("Running")
+        # The next one reads the job's token, which the first had made itself.
+        async with replica():
+            await jobs.patch({"producers": {"replicas": 3}})
+            await jobs.until(lambda job: job["status"]["workers"]["producersReady"] == 3)
+            await jobs.patch({"suspend": True})
+            await jobs.until_phase("Suspended")
+            await jobs.patch({"suspend": False})
+            await jobs.until_phase("Running")
+            (await ray.only_head()).end(0)
+            await jobs.until_gone()
     forbidden = [call for call, status in proxy.answered if status == 403]
     assert forbidden == []
     rules = {
