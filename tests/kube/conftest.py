@@ -33,6 +33,8 @@ def cluster(
 async def api(cluster: Cluster) -> AsyncIterator[client.ApiClient]:
     """A client with all rights."""
     async with await config.new_client_from_config(str(cluster.kubeconfig)) as api:
+        # A definition that is established may still be refused for a second: 429, with Retry-After.
+        api.configuration.client_go_retries = True
         yield api
 
 
