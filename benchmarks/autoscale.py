@@ -3,7 +3,7 @@
     PYTHONPATH=tests .venv/bin/python -m benchmarks.autoscale [--steps N]
 
 The rollout buffer and the autoscaler are the real ones; producers and trainer are traces: how long
-the replies to a prompt take, and how long a step.
+the completions to a prompt take, and how long a step.
 """
 
 import argparse
@@ -24,7 +24,7 @@ GROUPS = 32
 MICROBATCH = 8
 TRAIN_SECONDS = 60.0
 COMING_SECONDS = 180.0
-"""From the wish for a producer to its first reply: a node, a pod, an engine."""
+"""From the wish for a producer to its first completion: a node, a pod, an engine."""
 BOUNDS = Range(1, 8)
 FIXED = (1, 2, 4, 8)
 
@@ -52,7 +52,7 @@ def traces(steps: int) -> dict[str, Duration]:
         "fast producers": _steady(9.0, 0.2),
         "slow producers": _steady(66.0, 0.2),
         "long tail": _steady(40.0, 1.2),
-        "growing replies": _growing(8.0, 100.0, steps),
+        "growing completions": _growing(8.0, 100.0, steps),
         "load in waves": _waves(20.0, 80.0, steps // 4),
     }
 

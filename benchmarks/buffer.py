@@ -57,7 +57,9 @@ async def through_buffer(case: Case, groups: int) -> None:
         while leases := await buffer.lease(name, LEASED_AT_ONCE):
             for lease in leases:
                 buffer.complete(lease, Group(version), keep=True)
-            await asyncio.sleep(0)  # as after every reply of a real producer, others have a turn
+            await asyncio.sleep(
+                0
+            )  # as after every completion of a real producer, others have a turn
 
     async with asyncio.TaskGroup() as tasks:
         names = [f"producer-{index}" for index in range(case.producers)]

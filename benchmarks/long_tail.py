@@ -1,7 +1,8 @@
-"""A task whose replies differ in length, as those of reasoning models do: few are ten times longer.
+"""A task whose completions differ in length, as those of reasoning models do: few are ten times
+longer.
 
-The model's next token depends on the last one alone, so lengths are known: of sixteen replies one
-is of the long kind. Learning rates are too small to change that.
+The model's next token depends on the last one alone, so lengths are known: of sixteen completions
+one is of the long kind. Learning rates are too small to change that.
 """
 
 import math

@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
-from grpo_trainer.records import Message, Row, TestCases
+from grpo_trainer.messages import Message, Row, TestCases
 from grpo_trainer.rewards import Scorer, make_reward
 from grpo_trainer.spec.training import RewardSpec, RewardType
 
@@ -27,7 +27,7 @@ REPLIES = 8
 DEADLINE_SECONDS = 300.0
 
 Group = tuple[Row, list[str]]
-"""A row and the replies to it."""
+"""A row and the completions to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +42,25 @@ class Case:
 
 
 def integers(number: int) -> Group:
-    """Sums; half of the replies are right, the others forget the carry or slip."""
+    """Sums; half of the completions are right, the others forget the carry or slip."""
     a, b = 100 + number, 999
-    replies = [rf"{a}+{b}=\boxed{{{a + b + slip}}}" for slip in (0, 0, 0, 0, -100, -100, 1, -1)]
-    return _row(f"{a}+{b}=", answer=str(a + b)), replies
+    completions = [rf"{a}+{b}=\boxed{{{a + b + slip}}}" for slip in (0, 0, 0, 0, -100, -100, 1, -1)]
+    return _row(f"{a}+{b}=", answer=str(a + b)), completions
 
 
 def latex(number: int) -> Group:
-    """Closed forms; half of the replies are right, some of them in another form."""
+    """Closed forms; half of the completions are right, some of them in another form."""
     a, b = 2 * number + 3, 2 * number + 5
     right = [rf"\frac{{{a}\sqrt{{2}}}}{{{b}}}", rf"\frac{{{a}}}{{{b}}}\sqrt{{2}}"]
     wrong = [rf"\frac{{{b}\sqrt{{2}}}}{{{a}}}", rf"\frac{{{a}\sqrt{{3}}}}{{{b}}}"]
-    replies = [rf"We get $x = \boxed{{{answer}}}$." for answer in (*right, *wrong) for _ in "12"]
-    return _row("Solve for x.", answer=right[0]), replies
+    completions = [
+        rf"We get $x = \boxed{{{answer}}}$." for answer in (*right, *wrong) for _ in "12"
+    ]
+    return _row("Solve for x.", answer=right[0]), completions
 
 
 def code(number: int) -> Group:
-    """Programs with three tests each; half of the replies are right."""
+    """Programs with three tests each; half of the completions are right."""
     programs = [f"print(int(input()) + {number + slip})" for slip in (0, 0, 0, 0, 1, 1, 2, 2)]
     inputs = ("1", "20", "300")
     tests = TestCases(inputs, tuple(str(int(x) + number) for x in inputs))
@@ -89,10 +91,12 @@ class Measured:
 async def through_workers(scorer: Scorer, groups: Sequence[Group]) -> None:
     """Score all groups as the driver does: asked for at once, in turn for the workers."""
     async with asyncio.timeout(DEADLINE_SECONDS):
-        scored = await asyncio.gather(*(scorer.score(row, replies) for row, replies in groups))
+        scored = await asyncio.gather(
+            *(scorer.score(row, completions) for row, completions in groups)
+        )
     for scores in scored:
         right = [score.accuracy for score in scores]
-        assert sum(right) == REPLIES / 2, f"half of the replies are right, got {scores}"
+        assert sum(right) == REPLIES / 2, f"half of the completions are right, got {scores}"
 
 
 def directly(spec: RewardSpec, groups: Sequence[Group]) -> float:
@@ -100,9 +104,9 @@ def directly(spec: RewardSpec, groups: Sequence[Group]) -> float:
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it has no deadline
     score = make_reward(spec)
     began = time.perf_counter()
-    for row, replies in groups:
-        for reply in replies:
-            score(reply, row)
+    for row, completions in groups:
+        for completion in completions:
+            score(completion, row)
     return time.perf_counter() - began
 
 
@@ -152,8 +156,8 @@ def main() -> None:
         measured = asyncio.run(measure(case, groups, arguments.repeats, arguments.workers))
         rows.append(row(case, measured))
     print(
-        f"{arguments.repeats} x {arguments.groups} groups of {REPLIES} replies (programs fewer), "
-        f"{arguments.workers} workers; at the end {load()}\n"
+        f"{arguments.repeats} x {arguments.groups} groups of {REPLIES} completions "
+        f"(programs fewer), {arguments.workers} workers; at the end {load()}\n"
     )
     head = ["", "driver CPU\nms/group", "groups/s", "directly\ngroups/s", "ratio"]
     print(table(head, rows))

@@ -11,7 +11,7 @@ import numpy as np
 import ray
 
 from grpo_trainer.builtin.tokenizer import VOCAB_SIZE, build_tokenizer
-from grpo_trainer.consumer.layout import Layout
+from grpo_trainer.consumer.parallel_dims import ParallelDims
 from grpo_trainer.consumer.policy import PolicyOptions
 from grpo_trainer.driver.consumers import ConsumerGroup
 from grpo_trainer.driver.ray_session import PRODUCER, ray_session
@@ -19,7 +19,7 @@ from grpo_trainer.options import RunOptions
 from grpo_trainer.rollout.engine import EngineOptions
 from grpo_trainer.rollout.producer import Producer
 from grpo_trainer.spec import Backend, Dtype, GRPOJob, GRPOJobSpec, resolve_algorithm
-from grpo_trainer.transport.plan import Seat
+from grpo_trainer.transport.plan import GroupMember
 
 DEADLINE_SECONDS = 300.0
 """Of every call."""
@@ -106,7 +106,7 @@ def _save_model(directory: Path, size: Size) -> Path:
 
 async def _trips(spec: GRPOJobSpec, model: Path, versions: int) -> Measured:
     consumers = ConsumerGroup(
-        Layout(1),
+        ParallelDims(1),
         device="cpu",
         master_port=None,
         startup_seconds=DEADLINE_SECONDS,
@@ -120,7 +120,7 @@ async def _trips(spec: GRPOJobSpec, model: Path, versions: int) -> Measured:
         await consumers.start(lambda _: _policy(spec, model), None)
         await consumers.snapshot(0)
         await _join(consumers, producer)
-        await consumers.let_go()
+        await consumers.release_snapshot()
         trips = []
         for version in range(1, 1 + WARM_UP + versions):
             trip, size = await _trip(consumers, producer, version)
@@ -133,7 +133,7 @@ async def _trips(spec: GRPOJobSpec, model: Path, versions: int) -> Measured:
 
 def _policy(spec: GRPOJobSpec, model: Path) -> PolicyOptions:
     return PolicyOptions(
-        layout=Layout(1),
+        layout=ParallelDims(1),
         rank=0,
         model_path=str(model),
         reference_path=None,
@@ -169,7 +169,7 @@ async def _join(consumers: ConsumerGroup, producer: Any) -> None:
     """Make them a group for broadcasts."""
     await producer.ready.remote()
     stages = await consumers.open_group(2, "gloo")
-    seats = [Seat(stage, 1, 2, "gloo") for stage in stages]
+    seats = [GroupMember(stage, 1, 2, "gloo") for stage in stages]
     fault, _ = await asyncio.gather(consumers.join_group(), producer.join_group.remote(seats))
     assert not fault, fault
 

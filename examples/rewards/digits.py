@@ -1,7 +1,7 @@
 """A reward for sums that pays for every right digit, and again as much for a right answer.
 
-`examples/custom-reward.yaml` uses it. The trainer calls it in processes of its own, each reply with
-a deadline; it may keep state in the module, and import what the image has.
+`examples/custom-reward.yaml` uses it. The trainer calls it in processes of its own, each completion
+with a deadline; it may keep state in the module, and import what the image has.
 """
 
 import re
@@ -12,7 +12,8 @@ NOTHING = {"reward": 0.0, "accuracy": 0.0, "format_accuracy": 0.0}
 
 
 def reward(completion: str, row: dict[str, Any]) -> dict[str, float]:
-    """`completion` is the reply as text; `row` has all columns, and the reference as `answer`."""
+    """`completion` is the completion as text; `row` has all columns, and the reference as
+    `answer`."""
     boxed = _BOXED.search(completion)
     if boxed is None:
         return NOTHING

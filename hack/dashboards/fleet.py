@@ -1,6 +1,18 @@
 """The view of all jobs and of the operator: what a platform engineer looks at."""
 
-from panels import Board, Color, Column, Graph, Levels, Query, Row, Stat, Table, Unit, low_is_good
+from panels import (
+    Color,
+    Column,
+    Graph,
+    Levels,
+    Query,
+    Row,
+    Stat,
+    Table,
+    Unit,
+    WeightRegistry,
+    low_is_good,
+)
 
 _OPERATOR = "grpo_operator_"
 _HOURS = "1h"
@@ -206,7 +218,7 @@ _API = Row(
     ),
 )
 
-FLEET = Board(
+FLEET = WeightRegistry(
     uid="grpo-fleet",
     title="GRPO fleet",
     description="All training jobs, and the operator that runs them.",

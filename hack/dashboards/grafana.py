@@ -8,7 +8,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common as common_models
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
-from panels import Board, Column, Graph, Levels, Panel, Query, Stat, Table, Variable
+from panels import Column, Graph, Levels, Panel, Query, Stat, Table, Variable, WeightRegistry
 
 TAG = "grpo"
 _SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -19,7 +19,7 @@ _JOB_LINK = (
 )
 
 
-def render(board: Board) -> str:
+def render(board: WeightRegistry) -> str:
     """The JSON of a dashboard, the same for the same board."""
     builder = (
         dashboard.Dashboard(board.title)

@@ -91,8 +91,8 @@ UPDATE = Row(
         ),
         Graph(
             "Entropy",
-            "Nats per token. Good: falls slowly. Bad: collapses to near 0 early (all replies of a "
-            "group alike, nothing left to learn from: raise clipHigh or the temperature), or "
+            "Nats per token. Good: falls slowly. Bad: collapses to near 0 early (all completions "
+            "of a group alike, nothing left to learn from: raise clipHigh or the temperature), or "
             "climbs (the policy comes apart).",
             (Query(newest("grpo_entropy"), "entropy"),),
         ),
@@ -139,7 +139,7 @@ FAULTS = Row(
         ),
         Graph(
             "Scoring errors",
-            "Replies that could not be scored since the job's start, by reason; they get no "
+            "Completions that could not be scored since the job's start, by reason; they get no "
             "reward and are not trained on. Good: flat. Bad: rises with every step (a reward "
             "function that hangs or raises).",
             (Query(total("grpo_scoring_errors_total", "reason"), "{{reason}}"),),
@@ -148,8 +148,8 @@ FAULTS = Row(
         ),
         Graph(
             "Worker restarts",
-            "Since the job's start, by role. A producer costs its replies under way; a consumer "
-            "costs the steps since the newest checkpoint.",
+            "Since the job's start, by role. A producer costs its completions under way; a "
+            "consumer costs the steps since the newest checkpoint.",
             (Query(total("grpo_restarts_total", "role"), "{{role}}"),),
             width=6,
             stacked=True,

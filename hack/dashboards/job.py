@@ -1,7 +1,7 @@
 """The view of one job: what a researcher looks at while it trains."""
 
 from internals import FAULTS, PIPELINE, UPDATE
-from panels import Board, Graph, Query, Row, Stat, Unit, Variable, low_is_good
+from panels import Graph, Query, Row, Stat, Unit, Variable, WeightRegistry, low_is_good
 from series import JOB_LABELS, newest, rate, total
 
 _STEPS_PER_SECOND = f"max(deriv(grpo_step{{{JOB_LABELS}}}[$window]))"
@@ -98,8 +98,8 @@ _LEARNING = Row(
         ),
         Graph(
             "Accuracy and format",
-            "Shares of right answers and of replies in the required format, of the samples that "
-            "were trained on. The format is usually learned first. With dynamic sampling the "
+            "Shares of right answers and of completions in the required format, of the samples "
+            "that were trained on. The format is usually learned first. With dynamic sampling the "
             "accuracy stays near the middle by construction: look at the evaluation.",
             (
                 Query(newest("grpo_accuracy_mean"), "right"),
@@ -117,18 +117,18 @@ _LEARNING = Row(
             maximum=1,
         ),
         Graph(
-            "Reply length",
-            "Mean tokens of a reply. Bad: runs up to maxNewTokens, so that replies are cut off and "
-            "cannot be right; or collapses to a few tokens.",
+            "Completion length",
+            "Mean tokens of a completion. Bad: runs up to maxNewTokens, so that completions are "
+            "cut off and cannot be right; or collapses to a few tokens.",
             (Query(newest("grpo_response_tokens_mean"), "tokens"),),
             width=12,
         ),
         Graph(
             "Prompts by fate",
-            "Prompts per second. filtered: replaced by dynamic sampling, since all replies were "
-            "right or all were wrong. requeued: given back by a producer that was lost. dropped: "
-            "given up after five attempts. Bad: much more filtered than trained (data too easy "
-            "or too hard), anything dropped.",
+            "Prompts per second. filtered: replaced by dynamic sampling, since all completions "
+            "were right or all were wrong. requeued: given back by a producer that was lost. "
+            "dropped: given up after five attempts. Bad: much more filtered than trained (data too "
+            "easy or too hard), anything dropped.",
             (Query(rate("grpo_groups_total", "outcome"), "{{outcome}}"),),
             Unit.PER_SECOND,
             width=12,
@@ -147,7 +147,7 @@ _THROUGHPUT = Row(
         ),
         Graph(
             "Tokens per second",
-            "Tokens of the samples trained on. It grows with the replies' length, so compare "
+            "Tokens of the samples trained on. It grows with the completions' length, so compare "
             "runs by it rather than by samples.",
             (Query(rate("grpo_tokens_total", "kind"), "{{kind}}"),),
             stacked=True,
@@ -187,7 +187,7 @@ _THROUGHPUT = Row(
     ),
 )
 
-JOB = Board(
+JOB = WeightRegistry(
     uid="grpo-job",
     title="GRPO job",
     description="One training run: does it learn, is it fast, is it well.",

@@ -112,7 +112,7 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class WeightRegistry:
     uid: str
     title: str
     description: str

@@ -1,8 +1,8 @@
 """What to do next about a job, by its phase and the reason that it gives."""
 
-from grpo_operator.conditions import Reason
-from grpo_operator.naming import child_name
-from grpo_operator.observed import Job
+from grpo_operator.model.conditions import Reason
+from grpo_operator.model.naming import child_name
+from grpo_operator.model.observed import Job
 from grpo_trainer.spec import Phase
 
 from .jobs import cause

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 from kubernetes.aio import client
 
-from grpo_operator.rbac import Resource
+from grpo_operator.model.resources import Resource
 
 from .errors import refusal, unreachable
 

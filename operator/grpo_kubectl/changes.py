@@ -1,8 +1,8 @@
 """What a user changes in a job: suspend, resume, scale."""
 
-from grpo_operator.decision import TERMINAL
-from grpo_operator.observed import Job
-from grpo_operator.rbac import JOBS
+from grpo_operator.model.decision import TERMINAL
+from grpo_operator.model.observed import Job
+from grpo_operator.model.resources import JOBS
 from grpo_trainer.spec import GRPOJobSpec
 
 from .api import Api, Target

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from grpo_operator.naming import child_name
-from grpo_operator.observed import Job
+from grpo_operator.model.naming import child_name
+from grpo_operator.model.observed import Job
 
 from . import text
 from .errors import CommandError

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from grpo_operator.observed import Job
-from grpo_operator.rbac import JOBS
+from grpo_operator.model.observed import Job
+from grpo_operator.model.resources import JOBS
 from grpo_trainer.spec import Phase
 
 from . import changes, checkpoints, copying, listing, live, status, text, volume

@@ -5,11 +5,11 @@ from difflib import get_close_matches
 
 from pydantic import ValidationError
 
-from grpo_operator.conditions import find
-from grpo_operator.naming import UID_LABEL
-from grpo_operator.observed import Job, Pod, Role
-from grpo_operator.parsing import parse_job, parse_pod
-from grpo_operator.rbac import EVENTS, JOBS, PODS
+from grpo_operator.model.conditions import find
+from grpo_operator.model.naming import UID_LABEL
+from grpo_operator.model.observed import Job, Pod, Role
+from grpo_operator.model.parsing import parse_job, parse_pod
+from grpo_operator.model.resources import EVENTS, JOBS, PODS
 from grpo_trainer.spec import Condition, ConditionStatus, ConditionType, Phase
 
 from .api import Api, Object, Target

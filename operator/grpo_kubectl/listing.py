@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from grpo_operator.observed import Job
+from grpo_operator.model.observed import Job
 
 from . import text
 

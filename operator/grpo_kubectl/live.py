@@ -5,9 +5,9 @@ import sys
 from collections.abc import Iterable
 from contextlib import aclosing
 
-from grpo_operator.decision import TERMINAL
-from grpo_operator.observed import Job
-from grpo_operator.rbac import JOBS
+from grpo_operator.model.decision import TERMINAL
+from grpo_operator.model.observed import Job
+from grpo_operator.model.resources import JOBS
 from grpo_trainer.spec import Phase
 
 from . import text

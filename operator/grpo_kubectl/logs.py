@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from enum import StrEnum
 
-from grpo_operator.decision import TERMINAL
-from grpo_operator.naming import submission_id
-from grpo_operator.observed import Job, Pod
-from grpo_operator.rbac import JOBS, PODS
+from grpo_operator.model.decision import TERMINAL
+from grpo_operator.model.naming import submission_id
+from grpo_operator.model.observed import Job, Pod
+from grpo_operator.model.resources import JOBS, PODS
 from grpo_trainer.spec import Phase
 
 from .api import Api, Target

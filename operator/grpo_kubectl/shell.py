@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import aiohttp
 from kubernetes.aio.stream import WsApiClient
 
-from grpo_operator.rbac import PODS
+from grpo_operator.model.resources import PODS
 
 from .api import TIMEOUT_SECONDS, Api, Target
 from .errors import CommandError, ForbiddenError, unreachable

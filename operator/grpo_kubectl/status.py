@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from grpo_operator.observed import Job, Pod
-from grpo_operator.parsing import time
+from grpo_operator.model.observed import Job, Pod
+from grpo_operator.model.parsing import time
 from grpo_trainer.spec import Condition
 
 from . import text
@@ -99,8 +99,8 @@ def _condition(it: Condition, now: datetime) -> list[str]:
 
 def _pod(pod: Pod, now: datetime) -> list[str]:
     message = pod.problem.message if pod.problem else ""
-    if not message and pod.death:
-        message = f"its container last ended as {pod.death}"
+    if not message and pod.last_termination:
+        message = f"its container last ended as {pod.last_termination}"
     state = pod_state(pod)
     return [pod.name, str(pod.role), state, _since(pod.created, now), pod.node or "", message]
 

@@ -5,9 +5,9 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 
-from grpo_operator.naming import child_name
-from grpo_operator.observed import Job
-from grpo_operator.rbac import PODS
+from grpo_operator.model.naming import child_name
+from grpo_operator.model.observed import Job
+from grpo_operator.model.resources import PODS
 from grpo_trainer.spec import API_VERSION, KIND
 
 from .advice import claim_of

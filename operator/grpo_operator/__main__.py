@@ -5,9 +5,9 @@ import logging
 import os
 import sys
 
-from .app import LeaseLostError, NotReadyError, run
-from .connection import ConfigurationError
-from .kube import ApiError
+from .clients.connection import ConfigurationError
+from .clients.kube import ApiError
+from .controller.app import LeaseLostError, NotReadyError, run
 from .logs import configure
 from .settings import Settings
 

@@ -5,7 +5,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-from .workers import current_job
+from .controller.workers import current_job
 
 
 class JsonFormatter(logging.Formatter):

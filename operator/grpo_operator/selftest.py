@@ -13,9 +13,9 @@ from kubernetes.aio import client, config
 
 from grpo_trainer.spec import API_VERSION, KIND
 
-from .observed import Job
-from .parsing import parse_job
-from .rbac import CLUSTERS, JOBS, Resource
+from .model.observed import Job
+from .model.parsing import parse_job
+from .model.resources import CLUSTERS, JOBS, Resource
 from .render import ray_cluster
 from .render.merge import Object
 from .settings import Settings

@@ -19,9 +19,9 @@ import aiohttp
 import psutil
 import pytest
 
-from grpo_operator.naming import submission_id
-from grpo_operator.observed import RayJob, RayJobState
-from grpo_operator.rayjobs import Head, HeadError, SubmissionRefusedError, TokenRefusedError
+from grpo_operator.clients.ray import Head, HeadError, SubmissionRefusedError, TokenRefusedError
+from grpo_operator.model.naming import submission_id
+from grpo_operator.model.observed import RayJob, RayJobState
 from kube.fake_ray import FakeRay
 from kube.operator_harness import free_port
 from support.observations import job

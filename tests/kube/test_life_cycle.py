@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kubernetes.aio import client
 
-from grpo_operator.naming import UID_LABEL
+from grpo_operator.model.naming import UID_LABEL
 from kube.fake_ray import FakeRay
 from kube.harness import Cluster, until
 from kube.operator_harness import (

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from kubernetes.aio import client
 
-from grpo_operator.audit import Auditor
-from grpo_operator.kube import Kube
+from grpo_operator.clients.kube import Kube
+from grpo_operator.controller.audit import Auditor
+from grpo_operator.controller.cache import Cache
 from grpo_operator.metrics import Metrics
-from grpo_operator.rbac import JOBS, Resource
-from grpo_operator.store import Store
+from grpo_operator.model.resources import JOBS, Resource
 from kube.api_proxy import ApiProxy, Call
 from kube.fake_ray import FakeRay
 from kube.harness import Cluster
@@ -163,7 +163,7 @@ async def test_a_job_at_rest_costs_no_writes(
 
 async def test_what_the_watches_do_not_tell_is_found_by_the_audit(jobs: Jobs):
     await jobs.create(manifest())
-    kube, store, woken = Kube(jobs.api, Metrics()), Store(), []
+    kube, store, woken = Kube(jobs.api, Metrics()), Cache(), []
     auditor = Auditor(kube, store, [jobs.namespace], woken.append)
     await auditor.compare()
     assert auditor.missed == 0, "the watch may yet tell"

@@ -11,8 +11,8 @@ from contextvars import copy_context
 
 import pytest
 
-from grpo_operator import watches
-from grpo_operator.store import Key, Store
+from grpo_operator.controller import watches
+from grpo_operator.controller.cache import Cache, Key
 from kube.harness import Cluster
 from kube.operator_harness import Jobs, manifest
 
@@ -28,7 +28,7 @@ def context() -> dict[object, object]:
 async def watching(namespace: str) -> AsyncIterator[Told]:
     told: Told = asyncio.Queue()
     watch = watches.watch(
-        Store(),
+        Cache(),
         lambda key: told.put_nowait((key, context())),
         [namespace],
         threading.Event(),

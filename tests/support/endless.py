@@ -1,4 +1,4 @@
-"""Replies of vLLM producers that last long enough for something to happen meanwhile."""
+"""Completions of vLLM producers that last long enough for something to happen meanwhile."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ SAMPLES = 3
 
 
 def endless_model(seed=0, tied=False):
-    """A random model that never ends a reply, whatever it has read.
+    """A random model that never ends a completion, whatever it has read.
 
     One coordinate of the residual stream stays what the embedding made it, and rules the ends out.
     """

@@ -1,4 +1,4 @@
-"""Requests of several lengths to an engine, and the importance ratios of its replies."""
+"""Requests of several lengths to an engine, and the importance ratios of its completions."""
 
 import asyncio
 

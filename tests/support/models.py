@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from grpo_trainer.records import (
+from grpo_trainer.messages import (
     Completion,
     FinishReason,
     Message,
@@ -45,12 +45,13 @@ def save_random_model(
 
 
 def random_group(
-    rng: np.random.Generator, *, replies: int = 4, vocabulary: int = 128, version: int = 0
+    rng: np.random.Generator, *, completions: int = 4, vocabulary: int = 128, version: int = 0
 ) -> ScoredGroup:
-    """A prompt with replies of random tokens, lengths, log-probabilities near uniform, rewards."""
+    """A prompt with completions of random tokens, lengths, log-probabilities near uniform,
+    rewards."""
     ids = rng.integers(2, vocabulary, rng.integers(3, 9)).astype(np.int32)
     completions, scores = [], []
-    for _ in range(replies):
+    for _ in range(completions):
         length = int(rng.integers(2, 12))
         completions.append(
             Completion(

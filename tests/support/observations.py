@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from grpo_operator.decision import Decision
-from grpo_operator.observed import Cluster, Job, Observed, Pod, RayJob, RayJobState, Role
+from grpo_operator.model.decision import Decision
+from grpo_operator.model.observed import Cluster, Job, Observed, Pod, RayJob, RayJobState, Role
 from grpo_trainer.spec import (
     Condition,
     ConditionStatus,

@@ -15,9 +15,9 @@ from grpo_trainer.driver.assemble import Placement, assemble, delivery_of, produ
 from grpo_trainer.driver.checkpoints import CheckpointStore
 from grpo_trainer.driver.prepare import prepare
 from grpo_trainer.driver.producers import PoolEvents
+from grpo_trainer.messages import ScoredGroup
 from grpo_trainer.options import RunOptions
-from grpo_trainer.records import ScoredGroup
-from grpo_trainer.reporting import RunLayout
+from grpo_trainer.reporting import RunPaths
 from grpo_trainer.rewards import Scorer
 from grpo_trainer.spec import GRPOJob, GRPOJobSpec
 
@@ -32,7 +32,7 @@ class Pipeline:
         self, spec: GRPOJobSpec, directory: Path, scorer: Scorer, python: Path | None
     ) -> None:
         options = RunOptions(run_dir=directory)
-        place = Placement(options, RunLayout.of(options), CheckpointStore(directory, 1))
+        place = Placement(options, RunPaths.of(options), CheckpointStore(directory, 1))
         self.prepared = prepare(spec)
         nobody: Any = None
         self.parts = assemble(

@@ -1,4 +1,4 @@
-"""Producer actors in Ray, and what the trainer makes of their replies."""
+"""Producer actors in Ray, and what the trainer makes of their completions."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import ray
 import torch
 
 from grpo_trainer.algorithm.logprobs import token_logprobs
-from grpo_trainer.records import Completion, GenerationRequest, Rollout
+from grpo_trainer.messages import Completion, GenerationRequest, Rollout
 from grpo_trainer.rollout.engine import EngineOptions
 from grpo_trainer.rollout.producer import Producer
 from unit.rollout.tiny_models import bundle
@@ -54,7 +54,8 @@ async def ask(producer: Any, requests: Sequence[GenerationRequest]) -> list[Roll
 def trained_logprobs(
     model: Any, request: GenerationRequest, completion: Completion
 ) -> np.ndarray[Any, Any]:
-    """[T] as the trainer has them: prompt and reply in one right-padded row, without a cache."""
+    """[T] as the trainer has them: prompt and completion in one right-padded row, without a
+    cache."""
     sequence = np.concatenate([request.prompt_ids, completion.token_ids]).astype(np.int64)
     ids = torch.nn.functional.pad(torch.from_numpy(sequence), (0, 7))[None]
     mask = (torch.arange(ids.shape[1]) < len(sequence)).long()[None]

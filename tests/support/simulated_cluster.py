@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from grpo_operator.decide import decide
-from grpo_operator.decision import (
+from grpo_operator.controller.decide import decide
+from grpo_operator.model.decision import (
     TERMINAL,
     Action,
     CreateCluster,
@@ -20,7 +20,7 @@ from grpo_operator.decision import (
     StopDriver,
     Submit,
 )
-from grpo_operator.observed import Cluster, Observed, Pod, RayJob, RayJobState, Role
+from grpo_operator.model.observed import Cluster, Observed, Pod, RayJob, RayJobState, Role
 from grpo_trainer.spec import GRPOJobStatus, Progress, RunState
 
 from .observations import NOW, cluster, job, pod
@@ -149,12 +149,13 @@ class SimulatedCluster:
     def lose_cluster(self) -> None:
         self.cluster = None
         self.drivers = {}
-        self.pods = tuple(replace(p, leaves_by=self.now + GRACE) for p in self.pods)
+        self.pods = tuple(replace(p, deletion_deadline=self.now + GRACE) for p in self.pods)
 
     def lose_head(self) -> None:
         self.drivers = {}
         self.pods = tuple(
-            replace(p, leaves_by=self.now + GRACE) if p.role is Role.HEAD else p for p in self.pods
+            replace(p, deletion_deadline=self.now + GRACE) if p.role is Role.HEAD else p
+            for p in self.pods
         )
 
     def restart_head(self) -> None:

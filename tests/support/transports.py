@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from grpo_trainer.transport.group import WeightSender
-from grpo_trainer.transport.plan import Seat, Stage
+from grpo_trainer.transport.plan import GroupMember, Stage
 from grpo_trainer.weights import WeightBundle
 
 HOST = "127.0.0.1"
@@ -43,7 +43,7 @@ class Collective:
             for sender, bundle in zip(self.senders, bundles, strict=True)
         ]
         joins = [
-            engine.join_group([Seat(stage, rank, size, "gloo") for stage in stages])
+            engine.join_group([GroupMember(stage, rank, size, "gloo") for stage in stages])
             for rank, engine in enumerate(engines, 1)
         ]
         await asyncio.gather(*(asyncio.to_thread(s.join) for s in self.senders), *joins)
@@ -70,7 +70,7 @@ class Remote:
     def __init__(self, actor: Any) -> None:
         self._actor = actor
 
-    def join_group(self, seats: Sequence[Seat]) -> Any:
+    def join_group(self, seats: Sequence[GroupMember]) -> Any:
         return self._actor.join_group.remote(seats)
 
     def receive_weights(self, version: int) -> Any:

@@ -19,8 +19,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from grpo_trainer.builtin import (
+    CompletionFormat,
     Recipe,
-    ReplyFormat,
     Split,
     default_cache,
     ensure_model,
@@ -29,7 +29,7 @@ from grpo_trainer.builtin import (
 )
 from grpo_trainer.builtin.addition import question, sums
 from grpo_trainer.builtin.recipe import tiny_recipe
-from grpo_trainer.builtin.teacher import reply
+from grpo_trainer.builtin.teacher import completion
 from grpo_trainer.builtin.warmup import exact_accuracy, held_out_dialogues
 from grpo_trainer.spec import RewardType
 
@@ -45,8 +45,8 @@ def weights(directory: Path) -> dict[str, torch.Tensor]:
     return AutoModelForCausalLM.from_pretrained(directory).state_dict()
 
 
-def real_model(reply_format: ReplyFormat):
-    directory = ensure_tiny_model(default_cache(), reply_format=reply_format)
+def real_model(completion_format: CompletionFormat):
+    directory = ensure_tiny_model(default_cache(), completion_format=completion_format)
     model = AutoModelForCausalLM.from_pretrained(directory).eval()
     return model, AutoTokenizer.from_pretrained(directory)
 
@@ -92,10 +92,10 @@ def test_the_saved_tokenizer_carries_no_padding_over_from_the_warm_up(quick):
     assert json.loads((quick / "tokenizer.json").read_text())["padding"] is None
 
 
-@pytest.mark.parametrize("reply_format", ReplyFormat)
-def test_a_reply_survives_the_tokenizer_tags_included(quick, reply_format):
+@pytest.mark.parametrize("completion_format", CompletionFormat)
+def test_a_completion_survives_the_tokenizer_tags_included(quick, completion_format):
     tokenizer = AutoTokenizer.from_pretrained(quick)
-    text = reply(12, 34, 46, reply_format)
+    text = completion(12, 34, 46, completion_format)
     ids = tokenizer(text + tokenizer.eos_token)["input_ids"]
     assert ids[-1] == tokenizer.eos_token_id
     assert tokenizer.decode(ids, skip_special_tokens=True) == text
@@ -174,17 +174,17 @@ def test_a_warm_up_below_its_accuracy_goes_on_for_some_rounds_and_then_fails(tmp
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("reply_format", ReplyFormat)
-def test_the_real_model_replies_rightly_as_often_as_the_recipe_asks(reply_format):
-    model, tokenizer = real_model(reply_format)
-    recipe = tiny_recipe(reply_format, seed=0)
+@pytest.mark.parametrize("completion_format", CompletionFormat)
+def test_the_real_model_answers_rightly_as_often_as_the_recipe_asks(completion_format):
+    model, tokenizer = real_model(completion_format)
+    recipe = tiny_recipe(completion_format, seed=0)
     assert exact_accuracy(model, held_out_dialogues(tokenizer, recipe)) >= recipe.min_accuracy
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("reply_format", ReplyFormat)
-def test_the_real_model_knows_the_format_and_every_sum_but_the_carry(reply_format):
-    model, tokenizer = real_model(reply_format)
+@pytest.mark.parametrize("completion_format", CompletionFormat)
+def test_the_real_model_knows_the_format_and_every_sum_but_the_carry(completion_format):
+    model, tokenizer = real_model(completion_format)
     pairs = sums(Split.HELD_OUT)
     prompts = tokenizer.apply_chat_template(
         [[{"role": "user", "content": question(a, b)}] for a, b in pairs],
@@ -197,21 +197,21 @@ def test_the_real_model_knows_the_format_and_every_sum_but_the_carry(reply_forma
     texts = tokenizer.batch_decode(ids[:, prompts.shape[1] :], skip_special_tokens=True)
     right: dict[bool, list[bool]] = {True: [], False: []}
     for text, (a, b) in zip(texts, pairs, strict=True):
-        right[a % 10 + b % 10 >= 10].append(text == reply(a, b, a + b, reply_format))
+        right[a % 10 + b % 10 >= 10].append(text == completion(a, b, a + b, completion_format))
     assert sum(right[True]) <= 0.1 * len(right[True])
     assert sum(right[False]) >= 0.9 * len(right[False])
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("reward", "reply_format"),
+    ("reward", "completion_format"),
     [
-        (RewardType.THINK_ANSWER_TAGS, ReplyFormat.THINK_ANSWER_TAGS),
-        (RewardType.BOXED, ReplyFormat.BOXED),
-        (RewardType.CUSTOM, ReplyFormat.BOXED),
+        (RewardType.THINK_ANSWER_TAGS, CompletionFormat.THINK_ANSWER_TAGS),
+        (RewardType.BOXED, CompletionFormat.BOXED),
+        (RewardType.CUSTOM, CompletionFormat.BOXED),
     ],
 )
-def test_a_run_gets_the_model_whose_replies_its_reward_reads(reward, reply_format):
+def test_a_run_gets_the_model_whose_completions_its_reward_reads(reward, completion_format):
     path = resolve_model_path("builtin://tiny", reward, default_cache())
-    assert path == str(default_cache() / tiny_recipe(reply_format, seed=0).name)
+    assert path == str(default_cache() / tiny_recipe(completion_format, seed=0).name)
     assert (Path(path) / "model.safetensors").is_file()

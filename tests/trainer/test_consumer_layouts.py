@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from grpo_trainer.algorithm.batching import build_step
-from grpo_trainer.consumer.layout import Layout
+from grpo_trainer.consumer.parallel_dims import ParallelDims
 from grpo_trainer.consumer.policy import PolicyOptions
 from grpo_trainer.spec import Dtype, GRPOJob, resolve_algorithm
 from support.jobs import LayoutJob
@@ -33,18 +33,18 @@ WORKER = Path(__file__).with_name("layout_worker.py")
 STEPS = 3
 DEFAULTS = resolve_algorithm(GRPOJob().spec)
 LAYOUTS = {
-    "data parallel": Layout(2),
-    "ZeRO 1": Layout(2, zero_stage=1),
-    "ZeRO 2": Layout(2, zero_stage=2),
-    "tensor parallel": Layout(2, tensor_parallel=2),
-    "pipeline parallel": Layout(2, pipeline_parallel=2),
+    "data parallel": ParallelDims(2),
+    "ZeRO 1": ParallelDims(2, zero_stage=1),
+    "ZeRO 2": ParallelDims(2, zero_stage=2),
+    "tensor parallel": ParallelDims(2, tensor_parallel=2),
+    "pipeline parallel": ParallelDims(2, pipeline_parallel=2),
 }
 
 
 BF16_LAYOUTS = {
-    "data parallel": Layout(2),
-    "ZeRO 2": Layout(2, zero_stage=2),
-    "tensor parallel and ZeRO 1": Layout(2, tensor_parallel=2, zero_stage=1),
+    "data parallel": ParallelDims(2),
+    "ZeRO 2": ParallelDims(2, zero_stage=2),
+    "tensor parallel and ZeRO 1": ParallelDims(2, tensor_parallel=2, zero_stage=1),
 }
 
 
@@ -58,7 +58,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_random_model(tmp_path_factory.mktemp("reference"), seed=1)
 
 
-def options(model: Path, layout: Layout = Layout(1), **changes) -> PolicyOptions:  # noqa: B008
+def options(model: Path, layout: ParallelDims = ParallelDims(1), **changes) -> PolicyOptions:  # noqa: B008
     base = PolicyOptions(
         layout=layout,
         rank=0,

@@ -28,7 +28,7 @@ SERIES_OF_A_JOB = 60
 
 REWARD = '''
 def reward(completion, row):
-    """Digits that are right; some replies cannot be scored."""
+    """Digits that are right; some completions cannot be scored."""
     said = completion.removeprefix("\\\\boxed{").removesuffix("}")
     if sum(map(ord, said)) % 11 == 0:
         raise ValueError(said)

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from grpo_trainer.errors import InvalidInputError
-from grpo_trainer.records import Message, Row, Score
+from grpo_trainer.messages import Message, Row, Score
 from grpo_trainer.rewards import RIGHT_REWARD, WRONG_REWARD, Scorer
 from grpo_trainer.spec.training import CustomRewardSpec, RewardSpec, RewardType
 
 ROW = Row("data.jsonl row 1", (Message("user", "?"),), answer="12")
-TIMEOUT = 4.0  # for replies that hang; a loaded machine must score the others well within
+TIMEOUT = 4.0  # for completions that hang; a loaded machine must score the others well within
 TOWER = r"\boxed{9^{9^{9^{9}}}}"
 REWARD = """
 import os, sys, time
@@ -89,14 +89,14 @@ def ends(pid: int, seconds: float = 30) -> bool:
         os.close(descriptor)
 
 
-async def test_scores_come_in_the_order_of_the_replies_one_each(spec):
+async def test_scores_come_in_the_order_of_the_completions_one_each(spec):
     texts = [str(number) for number in range(50)]
     async with running(spec) as scorer:
         assert rewards(await scorer.score(ROW, texts)) == [float(text) for text in texts]
         assert await scorer.score(ROW, []) == ()
 
 
-async def test_a_reply_that_hangs_is_a_timeout_and_the_others_are_scored(spec):
+async def test_a_completion_that_hangs_is_a_timeout_and_the_others_are_scored(spec):
     async with running(spec) as scorer:
         before = await worker_of(scorer)
         scores = await scorer.score(ROW, ["1", "hang", "2", "hang", "3"])
@@ -112,7 +112,7 @@ async def test_a_hung_computation_that_no_signal_handler_could_stop_is_a_timeout
     assert [(score.reward, score.error) for score in scores] == [(None, "timeout"), (1.0, None)]
 
 
-async def test_a_reply_that_kills_its_worker_is_a_crash_and_the_others_are_scored(spec):
+async def test_a_completion_that_kills_its_worker_is_a_crash_and_the_others_are_scored(spec):
     async with running(spec) as scorer:
         before = await worker_of(scorer)
         scores = await scorer.score(ROW, ["1", "crash", "2"])
@@ -129,7 +129,7 @@ async def test_an_exception_is_an_error_and_its_worker_lives_on(spec, caplog):
     assert rewards(scores) == [None, 1.0, None, None, None]
     assert {score.error for score in scores} == {None, "exception"}
     assert [record.getMessage() for record in caplog.records].count(
-        "data.jsonl row 1: a reply cannot be scored: KeyError: 'boom'"
+        "data.jsonl row 1: a completion cannot be scored: KeyError: 'boom'"
     ) == 1
 
 
@@ -218,7 +218,7 @@ def test_no_workers_at_all_is_refused(spec):
 def test_workers_end_when_their_parent_is_killed(spec, busy):
     script = f"""
 import asyncio
-from grpo_trainer.records import Row
+from grpo_trainer.messages import Row
 from grpo_trainer.rewards import Scorer
 from grpo_trainer.spec.training import RewardSpec
 

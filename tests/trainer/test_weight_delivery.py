@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import ray
 
-from grpo_trainer.records import GenerationRequest
+from grpo_trainer.messages import GenerationRequest
 from support.pipeline import SECONDS, pipeline
 from support.producers import trained_logprobs
 from support.runs import Run, manifest
@@ -57,7 +57,7 @@ def by_object_store(made, versions):
 
 
 @TRANSPORTS
-async def test_every_reply_is_of_the_version_that_it_names(start):
+async def test_every_completion_is_of_the_version_that_it_names(start):
     async with start(2) as made:
         models = {0: await made.model()}
         for _ in range(4):

@@ -13,8 +13,8 @@ import torch
 
 from grpo_trainer.rollout.engine import create_engine
 from grpo_trainer.transport import group
-from grpo_trainer.transport.group import RoundOffError, WeightReceiver, WeightsLostError
-from grpo_trainer.transport.plan import BUCKET_BYTES, Seat, Stage, buckets, span
+from grpo_trainer.transport.group import BroadcastAbortedError, WeightReceiver, WeightsLostError
+from grpo_trainer.transport.plan import BUCKET_BYTES, GroupMember, Stage, buckets, span
 from grpo_trainer.weights import layout
 from support.producers import trained_logprobs
 from support.transports import CPU, HOST, Collective, ObjectStore, writable
@@ -72,17 +72,17 @@ async def test_every_bit_of_every_version_arrives(engines, transport, cut, tied)
 
 
 @TRANSPORTS
-async def test_replies_are_of_whole_versions_while_weights_keep_coming(engines, transport):
+async def test_completions_are_of_whole_versions_while_weights_keep_coming(engines, transport):
     pair, way = engines(2), transport()
     models = [tiny_model(seed=version) for version in range(12)]
     await way.deliver(pair, stages(models[0], 0))
-    replies = []
+    completions = []
 
     async def ask_on(engine, seed):
         while engine.version < len(models) - 1:
             seed += 1
             asked = request(samples=4, seed=seed, max_new_tokens=12)
-            replies.append((asked, await engine.generate(asked)))
+            completions.append((asked, await engine.generate(asked)))
 
     asking = [asyncio.create_task(ask_on(engine, 1000 * i)) for i, engine in enumerate(pair)]
     for version, model in enumerate(models[1:], 1):
@@ -90,7 +90,7 @@ async def test_replies_are_of_whole_versions_while_weights_keep_coming(engines, 
         await asyncio.sleep(0.02)
     await asyncio.gather(*asking)
     seen = set()
-    for asked, rollout in replies:
+    for asked, rollout in completions:
         for completion in rollout.completions:
             [version] = set(completion.versions.tolist())
             seen.add(version)
@@ -203,8 +203,8 @@ async def test_a_member_that_is_not_ready_costs_a_deadline_and_nobodys_weights(
     sent, received = await asyncio.gather(
         way.send(whole(tiny_model(seed=2), 2)), engine.receive_weights(2), return_exceptions=True
     )
-    assert isinstance(sent, RoundOffError) and "ranks [2]" in str(sent)
-    assert isinstance(received, RoundOffError)
+    assert isinstance(sent, BroadcastAbortedError) and "ranks [2]" in str(sent)
+    assert isinstance(received, BroadcastAbortedError)
     assert engine.version == 1
     await way.deliver([engine], whole(tiny_model(seed=3), 3))
     assert_equal_bits(engine, tiny_model(seed=3))
@@ -216,13 +216,13 @@ async def test_a_round_can_be_called_off_while_it_waits(engines):
     await way.form([engine, dead], whole(tiny_model(), 0))
     sending = asyncio.create_task(way.send(whole(tiny_model(), 1)))
     receiving = asyncio.create_task(engine.receive_weights(1))
-    await asyncio.to_thread(way.senders[0].call_off, 1)
+    await asyncio.to_thread(way.senders[0].abort_broadcast, 1)
     results = await asyncio.gather(sending, receiving, return_exceptions=True)
-    assert [type(result) for result in results] == [RoundOffError, RoundOffError]
+    assert [type(result) for result in results] == [BroadcastAbortedError, BroadcastAbortedError]
 
 
 async def test_an_engine_in_no_group_says_so(engines):
-    with pytest.raises(RoundOffError, match="in no group"):
+    with pytest.raises(BroadcastAbortedError, match="in no group"):
         await engines(1)[0].receive_weights(1)
 
 
@@ -245,7 +245,7 @@ async def test_a_receiver_holds_a_bucket_however_large_a_version_is():
     watcher = Watcher()
     sender = group.WeightSender(HOST, 2, "gloo", CPU)
     way.senders = [sender]
-    seat = Seat(Stage(HOST, sender.port, entries), 1, 2, "gloo")
+    seat = GroupMember(Stage(HOST, sender.port, entries), 1, 2, "gloo")
     await asyncio.gather(asyncio.to_thread(sender.join), watcher.join_group([seat]))
     sending = asyncio.to_thread(sender.send, 0, entries, data)
     await asyncio.gather(sending, watcher.receive_weights(0))

@@ -57,12 +57,12 @@ def start(cluster, tmp_path_factory):
         path = tmp_path_factory.mktemp("model")
         model = tiny_model(tied)
         model.config.max_position_embeddings = CONTEXT
-        # A second end of replies, and defaults for sampling that must not bend anything.
+        # A second end of completions, and defaults for sampling that must not bend anything.
         defaults = GenerationConfig(eos_token_id=[EOS, EXTRA_EOS], do_sample=True, top_k=2)
         save_directory(model, path, generation_config=defaults)
         settings = dataclasses.replace(
             options(path),
-            microbatch_replies=32,
+            microbatch_completions=32,
             max_tokens=CONTEXT,
             in_flight_updates=in_flight,
         )

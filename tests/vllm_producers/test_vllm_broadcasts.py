@@ -61,7 +61,7 @@ async def test_logprobs_are_the_trainers_after_many_broadcasts(subjects, way, ti
         assert versions == {UPDATES - 1}
 
 
-async def test_a_broadcast_in_flight_splits_a_reply_between_versions(subjects, way):
+async def test_a_broadcast_in_flight_splits_a_completion_between_versions(subjects, way):
     subject = subjects[False]
     old, new = endless_model(seed=1), endless_model(seed=2)
     await broadcast(way, subject, old, 1)

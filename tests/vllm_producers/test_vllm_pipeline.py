@@ -1,4 +1,4 @@
-"""A whole pipeline with vLLM: weights in flight through long-tailed replies, step after step.
+"""A whole pipeline with vLLM: weights in flight through long-tailed completions, step after step.
 
 Aspects: each token is of the version that it names, whatever way the weights came; nothing of it is
 left when the producer is killed before it has weights.
@@ -13,14 +13,14 @@ import ray
 import torch
 
 from grpo_trainer.environment import vllm_python
-from grpo_trainer.records import GenerationRequest
+from grpo_trainer.messages import GenerationRequest
 from support.pipeline import pipeline
 from support.producers import SECONDS, trained_logprobs
 from unit.rollout.tiny_models import EOS, TOKENIZER, chain_model, token_ids
 
 STEPS = 12
 SHORT, TAIL = 4.0, 120.0
-"""Mean lengths; one reply in eight is of the long kind."""
+"""Mean lengths; one completion in eight is of the long kind."""
 REWARD = """
 def reward(completion, row):
     return 10.0 * (len(completion) % 2)
@@ -28,7 +28,7 @@ def reward(completion, row):
 
 
 def long_tailed_model():
-    """A model whose replies begin with one of two letters, which goes on or soon ends."""
+    """A model whose completions begin with one of two letters, which goes on or soon ends."""
     [short, tail] = token_ids("st")
     [assistant] = token_ids("<assistant>")
     odds = {

@@ -14,7 +14,7 @@ from unit.rollout.tiny_models import bundle, misfits, request
 
 
 async def load_in_the_middle(subject, old, new):
-    """Weights that arrive while a long reply is under way; the reply, and a later one."""
+    """Weights that arrive while a long completion is under way; the completion, and a later one."""
     load(subject.actor, old, version=1)
     rollouts = stream(subject.actor, [long_request()])
     await until_busy(subject.actor)
@@ -37,7 +37,7 @@ async def test_in_flight_every_token_is_of_the_weights_it_names(subjects):
     assert set(later.completions[0].versions) == {2}
 
 
-async def test_between_requests_a_reply_is_of_one_version(subjects):
+async def test_between_requests_a_completion_is_of_one_version(subjects):
     old, new = endless_model(seed=1, tied=True), endless_model(seed=2, tied=True)
     rollout, later = await load_in_the_middle(subjects[True], old, new)
     for completion in rollout.completions:

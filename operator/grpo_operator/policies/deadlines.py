@@ -4,9 +4,9 @@ from datetime import datetime
 
 from grpo_trainer.spec import ConditionStatus, ConditionType, GRPOJobStatus, Phase
 
-from ..conditions import Reason, since
-from ..decision import TERMINAL, Decision, DeleteCluster, DumpStacks, StopDriver, yes
-from ..observed import Observed
+from ..model.conditions import Reason, since
+from ..model.decision import TERMINAL, Decision, DeleteCluster, DumpStacks, StopDriver, yes
+from ..model.observed import Observed
 from .retry import end, next_attempt
 
 

@@ -9,10 +9,10 @@ from grpo_trainer.spec import (
     WorkersStatus,
 )
 
-from ..conditions import USUAL_REASONS
+from ..model.conditions import USUAL_REASONS
 
 
-def told(progress: Progress | None) -> dict[str, object]:
+def progress_fields(progress: Progress | None) -> dict[str, object]:
     """The fields of a status that come from the driver; none when it says nothing."""
     if progress is None:
         return {}

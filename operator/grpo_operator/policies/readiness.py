@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
-from ..conditions import Reason
-from ..decision import State, no, unknown, yes
-from ..observed import Observed, Pod, Problem, Role
+from ..model.conditions import Reason
+from ..model.decision import State, no, unknown, yes
+from ..model.observed import Observed, Pod, Problem, Role
 
 BINDING_SECONDS = 60.0
 """How old a pod may be before it is a fault that its volume is not there."""

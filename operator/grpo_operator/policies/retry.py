@@ -5,9 +5,9 @@ from hashlib import blake2b
 
 from grpo_trainer.spec import ConditionStatus, ConditionType, Phase
 
-from ..conditions import Reason, since
-from ..decision import Action, Decision, Draft, State, no, unknown
-from ..observed import Observed
+from ..model.conditions import Reason, since
+from ..model.decision import Action, Decision, Draft, State, no, unknown
+from ..model.observed import Observed
 
 FIRST_BACKOFF = 10.0
 """Seconds after the first failure; doubles with each."""

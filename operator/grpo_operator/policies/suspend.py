@@ -4,10 +4,10 @@ from datetime import datetime
 
 from grpo_trainer.spec import ConditionStatus, ConditionType, Phase, RunState
 
-from ..conditions import Reason, since
-from ..decision import Decision, DeleteCluster, Draft, Drain, no, unknown
-from ..observed import Observed
-from .progress import told
+from ..model.conditions import Reason, since
+from ..model.decision import Decision, DeleteCluster, Draft, Drain, no, unknown
+from ..model.observed import Observed
+from .progress import progress_fields
 
 DRAIN_SECONDS = 300.0
 """How long a driver may take to write its checkpoint."""
@@ -38,7 +38,7 @@ def suspension(seen: Observed, now: datetime) -> Decision | None:
         said = seen.progress.state if seen.progress is not None else None
         driver_knows = said is not None and (said is RunState.DRAINING or said.is_end)
         reachable = seen.ray_jobs is not None
-        changes = told(seen.progress)
+        changes = progress_fields(seen.progress)
         draft = Draft(seen, now, Phase.SUSPENDING, Reason.DRAINING, changes=changes)
         actions = (Drain(),) if reachable and not driver_knows else ()
         return draft.decision(*actions, requeue_after=POLL_SECONDS)

@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from ..decision import Action, Decision, DeleteCluster, DeleteJob
-from ..observed import Observed
+from ..model.decision import Action, Decision, DeleteCluster, DeleteJob
+from ..model.observed import Observed
 
 
 def clean_up(seen: Observed, now: datetime) -> Decision:

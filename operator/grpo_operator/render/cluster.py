@@ -2,8 +2,8 @@
 
 from grpo_trainer.spec import GRPOJobSpec
 
-from ..naming import QUEUE_LABEL, job_labels
-from ..observed import Job, Role
+from ..model.naming import QUEUE_LABEL, job_labels
+from ..model.observed import Job, Role
 from ..settings import Settings
 from .merge import Object
 from .objects import metadata

@@ -1,8 +1,8 @@
 """The NetworkPolicy of a job: its pods are reached by each other, the operator and Prometheus."""
 
 from ..access import NetworkAccess, Peer
-from ..naming import UID_LABEL
-from ..observed import Job
+from ..model.naming import UID_LABEL
+from ..model.observed import Job
 from ..settings import DASHBOARD_PORT, DRIVER_PORT
 from .merge import Object
 from .objects import metadata

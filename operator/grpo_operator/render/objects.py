@@ -7,8 +7,8 @@ from importlib.resources import files
 from grpo_trainer.spec import API_VERSION, KIND, GRPOJob, Metadata
 from grpo_trainer.spec.cluster import Retention
 
-from ..naming import child_name, job_labels
-from ..observed import Job
+from ..model.naming import child_name, job_labels
+from ..model.observed import Job
 from .merge import Object
 from .pods import TOKEN_KEY
 

@@ -3,8 +3,8 @@
 from grpo_trainer.spec import CPU, Backend, GRPOJobSpec
 from grpo_trainer.spec.cluster import ConsumersSpec, PodPoolSpec, ProducersSpec
 
-from ..naming import ROLE_LABEL, child_name, job_labels
-from ..observed import Job, Role
+from ..model.naming import ROLE_LABEL, child_name, job_labels
+from ..model.observed import Job, Role
 from ..settings import DASHBOARD_PORT, DRIVER_PORT, Settings
 from .merge import Object, strategic_merge
 

@@ -1,6 +1,7 @@
 """What the transformers engine draws from, and with which randomness.
 
-Aspects: its log-probabilities are the trainer's; frequencies; seeds and company; greedy replies.
+Aspects: its log-probabilities are the trainer's; frequencies; seeds and company; greedy
+completions.
 """
 
 import numpy as np
@@ -49,8 +50,8 @@ async def test_the_models_own_generation_defaults_do_not_bend_the_distribution(s
     assert np.abs(ratios - 1).max() < 1e-5
 
 
-async def test_replies_depend_on_the_seed_and_not_on_the_company(start):
-    # About every fifth token ends a reply here, so rows leave the batch all the time.
+async def test_completions_depend_on_the_seed_and_not_on_the_company(start):
+    # About every fifth token ends a completion here, so rows leave the batch all the time.
     engine = await start(chain_model({}, sharpness=0.3))
     requests = ragged_requests(max_new_tokens=40)
     together = await ask(engine, requests)
@@ -77,14 +78,14 @@ async def test_tokens_come_as_often_as_the_model_says(start):
     assert chi_square < freedom + 4 * np.sqrt(2 * freedom)
 
 
-async def test_another_seed_gives_other_replies_and_so_does_each_sample(start):
+async def test_another_seed_gives_other_completions_and_so_does_each_sample(start):
     engine = await start(tiny_model())
     rollouts = await ask(engine, [request(samples=4, seed=s, max_new_tokens=16) for s in (1, 2)])
     texts = [c.text for rollout in rollouts for c in rollout.completions]
     assert len(set(texts)) == 8
 
 
-async def test_greedy_replies_are_those_of_transformers_with_certainty(start):
+async def test_greedy_completions_are_those_of_transformers_with_certainty(start):
     model = tiny_model()
     engine = await start(model)
     requests = ragged_requests(samples=2, temperature=0.0, max_new_tokens=20)

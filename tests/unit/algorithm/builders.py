@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from grpo_trainer.records import Completion, FinishReason, Prompt, Rollout, Row, Score, ScoredGroup
+from grpo_trainer.messages import Completion, FinishReason, Prompt, Rollout, Row, Score, ScoredGroup
 from grpo_trainer.spec import GRPOJobSpec, ResolvedAlgorithm, resolve_algorithm
 
 VOCABULARY = 7
@@ -40,11 +40,11 @@ def group(
     completions: Sequence[Completion] | None = None,
     prompt_ids: Sequence[int] = (1, 2),
 ) -> ScoredGroup:
-    """A group where a reward above 0 is a right answer; replies of two tokens unless given."""
-    replies = [completion([3, 4])] * len(rewards) if completions is None else completions
+    """A group where a reward above 0 is a right answer; completions of two tokens unless given."""
+    completions = [completion([3, 4])] * len(rewards) if completions is None else completions
     return ScoredGroup(
         prompt=Prompt(Row(source="test", messages=()), np.array(prompt_ids, dtype=np.int32)),
-        rollout=Rollout("request", tuple(replies)),
+        rollout=Rollout("request", tuple(completions)),
         scores=tuple(
             Score(reward, format_accuracy=1.0, accuracy=float(bool(reward and reward > 0)))
             for reward in rewards
@@ -53,7 +53,7 @@ def group(
 
 
 def completions() -> st.SearchStrategy[Completion]:
-    """Replies of up to 6 tokens, some with unknown log-probabilities, some cut at the limit."""
+    """Completions of up to 6 tokens, some with unknown log-probabilities, some cut at the limit."""
     logprob = st.sampled_from([-0.1, -0.7, -2.0, -6.0, float("nan"), float("-inf")])
     token = st.tuples(st.integers(1, VOCABULARY - 1), logprob)
     return st.builds(
@@ -65,9 +65,11 @@ def completions() -> st.SearchStrategy[Completion]:
 
 def groups() -> st.SearchStrategy[ScoredGroup]:
     reward = st.sampled_from([None, float("nan"), 0.0, 0.5, 1.0, 10.0])
-    reply = st.tuples(reward, completions())
+    completion = st.tuples(reward, completions())
     return st.builds(
-        lambda replies, prompt: group([r for r, _ in replies], [c for _, c in replies], prompt),
-        st.lists(reply, min_size=2, max_size=4),
+        lambda completions, prompt: group(
+            [r for r, _ in completions], [c for _, c in completions], prompt
+        ),
+        st.lists(completion, min_size=2, max_size=4),
         st.lists(st.integers(1, VOCABULARY - 1), min_size=1, max_size=3),
     )

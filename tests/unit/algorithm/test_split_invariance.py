@@ -1,7 +1,7 @@
 """The gradient of a step is one number, however its samples are split over ranks and micro-batches.
 
-A bigram model in float64 goes through batching and loss; the reference walks over the replies one
-token at a time, straight from the formula.
+A bigram model in float64 goes through batching and loss; the reference walks over the completions
+one token at a time, straight from the formula.
 """
 
 import math
@@ -15,7 +15,7 @@ from grpo_trainer.algorithm.advantage import group_advantages
 from grpo_trainer.algorithm.batching import build_step
 from grpo_trainer.algorithm.loss import LossBatch, policy_loss
 from grpo_trainer.algorithm.totals import LossSums
-from grpo_trainer.records import FinishReason
+from grpo_trainer.messages import FinishReason
 from grpo_trainer.spec import LossAggregation
 from unit.algorithm.builders import PAD, VOCABULARY, algorithm, groups
 
@@ -64,16 +64,17 @@ def train(scored, options, **split):
     return weights.grad, sums
 
 
-def replies_in_the_loss(scored, options):
+def completions_in_the_loss(scored, options):
     """(prompt, completion, advantage) of each."""
     for group in scored:
-        replies = list(zip(group.rollout.completions, group.scores, strict=True))
+        completions = list(zip(group.rollout.completions, group.scores, strict=True))
         masked = [
-            options.mask_truncated and c.finish_reason is FinishReason.LENGTH for c, _ in replies
+            options.mask_truncated and c.finish_reason is FinishReason.LENGTH
+            for c, _ in completions
         ]
-        rewards = [None if m else s.reward for m, (_, s) in zip(masked, replies, strict=True)]
+        rewards = [None if m else s.reward for m, (_, s) in zip(masked, completions, strict=True)]
         found = group_advantages(rewards)
-        for i, (completion, _) in enumerate(replies):
+        for i, (completion, _) in enumerate(completions):
             if found.valid[i] and np.isfinite(completion.logprobs).any():
                 yield group.prompt.token_ids.tolist(), completion, float(found.advantages[i])
 
@@ -92,7 +93,7 @@ def reference_gradient(scored, options):
     weights = table(0).requires_grad_()
     policy, reference = weights.log_softmax(-1), table(1).log_softmax(-1)
     per_sample = []
-    for prompt, completion, advantage in replies_in_the_loss(scored, options):
+    for prompt, completion, advantage in completions_in_the_loss(scored, options):
         ids = prompt + completion.token_ids.tolist()
         per_sample.append(
             [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from grpo_trainer.algorithm.batching import build_step
 from grpo_trainer.algorithm.totals import Denominators
-from grpo_trainer.records import FinishReason
+from grpo_trainer.messages import FinishReason
 from unit.algorithm.builders import PAD, algorithm, completion, group, groups
 
 
@@ -33,9 +33,9 @@ def rows(step):
     ]
 
 
-def test_a_row_is_prompt_reply_and_padding_with_the_reply_masked_in():
-    replies = [completion([5, 6], [-0.5, -0.25]), completion([3], [-2.0])]
-    [[batch]] = build([group([1.0, 0.0], replies, prompt_ids=[1, 2])], multiple_of=3).shards
+def test_a_row_is_prompt_completion_and_padding_with_the_completion_masked_in():
+    completions = [completion([5, 6], [-0.5, -0.25]), completion([3], [-2.0])]
+    [[batch]] = build([group([1.0, 0.0], completions, prompt_ids=[1, 2])], multiple_of=3).shards
     assert batch.input_ids.tolist() == [[1, 2, 5, 6, PAD, PAD], [1, 2, 3, PAD, PAD, PAD]]
     assert batch.lengths.tolist() == [4, 3]
     assert batch.mask.nonzero()[0].tolist() == [0, 0, 1]
@@ -46,36 +46,38 @@ def test_a_row_is_prompt_reply_and_padding_with_the_reply_masked_in():
     assert [str(a.dtype) for a in types] == ["int64", "int64", "bool", "float32", "float32"]
 
 
-def test_a_padding_id_within_a_reply_is_a_token_like_any_other():
+def test_a_padding_id_within_a_completion_is_a_token_like_any_other():
     step = build([group([1.0, 0.0], [completion([PAD, 5, PAD]), completion([5])])])
     assert step.denominators == Denominators(samples=2, tokens=4)
 
 
 @pytest.mark.parametrize("missing", [None, float("nan")])
-def test_a_reply_that_could_not_be_scored_leaves_the_loss_and_the_denominators(missing):
+def test_a_completion_that_could_not_be_scored_leaves_the_loss_and_the_denominators(missing):
     step = build([group([1.0, missing, 0.0])])
     assert step.denominators == Denominators(samples=2, tokens=4)
     assert len(rows(step)) == 2
 
 
-def test_a_truncated_reply_leaves_loss_denominators_and_group_mean_when_masked():
+def test_a_truncated_completion_leaves_loss_denominators_and_group_mean_when_masked():
     cut = completion([3, 4, 5], finish_reason=FinishReason.LENGTH)
-    replies = [completion([3]), completion([4]), completion([5]), cut]
-    step = build([group([1.0, 1.0, 0.0, 0.0], replies)], algorithm=algorithm(mask_truncated=True))
-    alone = build([group([1.0, 1.0, 0.0], replies[:3])])
+    completions = [completion([3]), completion([4]), completion([5]), cut]
+    step = build(
+        [group([1.0, 1.0, 0.0, 0.0], completions)], algorithm=algorithm(mask_truncated=True)
+    )
+    alone = build([group([1.0, 1.0, 0.0], completions[:3])])
     assert step.denominators == Denominators(samples=3, tokens=3)
     assert [r[3] for r in rows(step)] == [r[3] for r in rows(alone)]
     assert step.statistics.advantages[0].tolist()[3] == 0
     assert step.statistics.truncated_fraction == 0.25
 
 
-def test_a_truncated_reply_is_trained_on_when_not_masked():
+def test_a_truncated_completion_is_trained_on_when_not_masked():
     cut = completion([3, 4, 5], finish_reason=FinishReason.LENGTH)
     step = build([group([1.0, 0.0], [completion([3]), cut])])
     assert step.denominators == Denominators(samples=2, tokens=4)
 
 
-def test_a_reply_that_stops_on_its_last_allowed_token_is_not_truncated():
+def test_a_completion_that_stops_on_its_last_allowed_token_is_not_truncated():
     step = build([group([1.0, 0.0])], algorithm=algorithm(mask_truncated=True))
     assert step.denominators.samples == 2
     assert step.statistics.truncated_fraction == 0
@@ -116,9 +118,9 @@ def test_a_token_without_a_finite_logprob_leaves_mask_and_denominators(unknown):
     assert step.denominators == Denominators(samples=2, tokens=3)
 
 
-def test_a_reply_without_any_known_logprob_is_no_sample():
-    replies = [completion([5], [float("nan")]), completion([]), completion([4])]
-    step = build([group([1.0, 0.0, 0.0], replies)])
+def test_a_completion_without_any_known_logprob_is_no_sample():
+    completions = [completion([5], [float("nan")]), completion([]), completion([4])]
+    step = build([group([1.0, 0.0, 0.0], completions)])
     assert step.denominators == Denominators(samples=1, tokens=1)
 
 
@@ -141,7 +143,7 @@ def test_groups_of_constant_reward_are_reported_as_such_although_rewards_differ(
     assert statistics.reward_mean == 1.5
 
 
-def test_statistics_describe_the_replies():
+def test_statistics_describe_the_completions():
     cut = completion([3, 4, 5, 6], finish_reason=FinishReason.LENGTH)
     first = group([4.0, 0.0, None], [completion([3]), cut, completion([4])], prompt_ids=[1, 2, 3])
     statistics = build([first, group([2.0, 2.0])]).statistics
@@ -188,10 +190,10 @@ def test_every_sample_is_dealt_out_once_whatever_the_split(
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 60), min_size=2, max_size=24), st.integers(1, 4))
 def test_the_last_sample_of_the_fullest_rank_had_no_better_place(lengths, data_parallel):
-    replies = [completion([3] * n) for n in lengths]
+    completions = [completion([3] * n) for n in lengths]
     rewards = [float(i) for i in range(len(lengths))]
     step = build(
-        [group(rewards, replies)],
+        [group(rewards, completions)],
         data_parallel=data_parallel,
         microbatch=100,
         skip_zero_advantage=False,
@@ -202,17 +204,17 @@ def test_the_last_sample_of_the_fullest_rank_had_no_better_place(lengths, data_p
 
 
 def test_one_long_sample_is_weighed_against_many_short_ones():
-    replies = [completion([3] * n) for n in (12, 1, 1, 1, 1)]
+    completions = [completion([3] * n) for n in (12, 1, 1, 1, 1)]
     rewards = [0.0, 1.0, 1.0, 1.0, 1.0]
-    step = build([group(rewards, replies)], data_parallel=2)
+    step = build([group(rewards, completions)], data_parallel=2)
     assert [shard[0].lengths.tolist() for shard in step.shards] == [[14], [3, 3, 3, 3]]
 
 
 def test_micro_batches_hold_samples_of_like_length_the_longest_first():
     lengths = [1, 9, 2, 8, 1, 9]
-    replies = [completion([3] * n) for n in lengths]
+    completions = [completion([3] * n) for n in lengths]
     [shard] = build(
-        [group([float(i) for i in range(6)], replies)], microbatch=2, skip_zero_advantage=False
+        [group([float(i) for i in range(6)], completions)], microbatch=2, skip_zero_advantage=False
     ).shards
     assert [batch.lengths.tolist() for batch in shard] == [[11, 11], [10, 4], [3, 3]]
 

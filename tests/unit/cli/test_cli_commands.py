@@ -14,7 +14,7 @@ from grpo_trainer.cli import main
 from grpo_trainer.cli.commands import new_run_dir
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.options import RunOptions
-from grpo_trainer.reporting import RunLayout
+from grpo_trainer.reporting import RunPaths
 from grpo_trainer.reporting.journal import Journal
 from grpo_trainer.spec import API_VERSION, ExitCode, GRPOJob, parse_manifest
 
@@ -59,7 +59,7 @@ def here(tmp_path, monkeypatch) -> Path:
 def start_run(run_dir: Path, **spec) -> GRPOJob:
     """Leave the directory of a run of this spec."""
     job = parse_manifest({**GRPOJob().to_manifest(), "metadata": {"name": "tiny"}, "spec": spec})
-    Journal(RunLayout.of(RunOptions(run_dir)), job)
+    Journal(RunPaths.of(RunOptions(run_dir)), job)
     return job
 
 
@@ -117,7 +117,7 @@ def test_the_schema_describes_the_manifest_with_its_required_fields(here):
     assert schema["$defs"]["Metadata"]["required"] == ["name"]
     generations = schema["$defs"]["SamplingSpec"]["properties"]["numGenerations"]
     assert (generations["minimum"], generations["default"]) == (2, 8)
-    assert generations["description"] == "Replies per prompt (the group)."
+    assert generations["description"] == "Completions per prompt (the group)."
 
 
 def test_a_run_of_bad_input_ends_with_code_64_and_one_line(here):

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_trainer.builtin import (
+    CompletionFormat,
     Recipe,
-    ReplyFormat,
     Split,
     addition_rows,
     default_cache,
@@ -25,7 +25,7 @@ from grpo_trainer.builtin import (
     resolve_model_path,
 )
 from grpo_trainer.builtin.addition import sums
-from grpo_trainer.builtin.teacher import careless_answer, reply
+from grpo_trainer.builtin.teacher import careless_answer, completion
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.spec import RewardType
 
@@ -81,9 +81,9 @@ def test_the_teacher_is_as_careless_as_told():
     assert answers[32] / 4000 == pytest.approx(0.75 * 0.7, abs=0.03)
 
 
-def test_replies_have_the_form_that_rewards_read():
-    assert reply(17, 25, 32, ReplyFormat.BOXED) == "\\boxed{32}"
-    thought = reply(17, 25, 32, ReplyFormat.THINK_ANSWER_TAGS)
+def test_completions_have_the_form_that_rewards_read():
+    assert completion(17, 25, 32, CompletionFormat.BOXED) == "\\boxed{32}"
+    thought = completion(17, 25, 32, CompletionFormat.THINK_ANSWER_TAGS)
     assert thought == "<think>7+5=12</think><answer>32</answer>"
 
 
@@ -121,7 +121,7 @@ def test_every_change_of_a_recipe_changes_its_name():
         replace(recipe, seed=1),
         replace(recipe, steps=499),
         replace(recipe, slip=0.31),
-        replace(recipe, reply_format=ReplyFormat.THINK_ANSWER_TAGS),
+        replace(recipe, completion_format=CompletionFormat.THINK_ANSWER_TAGS),
         replace(recipe, revision=2),
     ]
     assert Recipe().name == recipe.name

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from grpo_trainer.data import load_rows
 from grpo_trainer.errors import InvalidDataError
-from grpo_trainer.records import Message, Row
+from grpo_trainer.messages import Message, Row
 from grpo_trainer.spec import RewardType
 from grpo_trainer.spec.training import DatasetSpec
 

@@ -13,7 +13,7 @@ import pytest
 from grpo_trainer.data.faults import Fault
 from grpo_trainer.data.files import Record
 from grpo_trainer.data.rows import parse_row
-from grpo_trainer.records import Message, Row, TestCases
+from grpo_trainer.messages import Message, Row, TestCases
 from grpo_trainer.spec import RewardType
 from grpo_trainer.spec.training import DatasetSpec
 
@@ -77,10 +77,10 @@ def test_a_prompt_may_be_a_question_a_message_or_a_conversation(messages, turns)
         ([{"role": "user", "content": None}], "content null"),
         ([{"role": "user", "content": [{"type": "text", "text": "1+1?"}]}], "non-empty text"),
         ([SYSTEM], "no user message"),
-        ([USER, ASSISTANT], "asks for a reply"),
+        ([USER, ASSISTANT], "asks for a completion"),
     ],
 )
-def test_a_prompt_that_asks_for_no_reply_is_refused(messages, told):
+def test_a_prompt_that_asks_for_no_completion_is_refused(messages, told):
     fault = fault_of({"messages": messages, "gt_answer": "2"})
     assert fault.startswith("data.jsonl line 1, column 'messages': found")
     assert told in fault

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from grpo_trainer.builtin.tokenizer import build_tokenizer
 from grpo_trainer.data import encode_prompts, system_prompt
 from grpo_trainer.errors import InvalidDataError, InvalidInputError
-from grpo_trainer.records import Message, Row
+from grpo_trainer.messages import Message, Row
 from grpo_trainer.spec import RewardType
 from grpo_trainer.spec.training import CustomRewardSpec, RewardSpec
 
@@ -44,7 +44,7 @@ def texts(*rows: Row, system: str = "", limit: int = 256) -> list[str]:
     return [made.decode(prompt.token_ids) for prompt in encoded.prompts]
 
 
-def test_a_prompt_ends_where_the_reply_begins():
+def test_a_prompt_ends_where_the_completion_begins():
     assert texts(row("1+1?")) == ["user:1+1?\n<assistant>"]
 
 

@@ -9,7 +9,7 @@ import yaml
 from grpo_trainer.cli.main import build_parser
 from grpo_trainer.cli.manifests import Document, read_documents
 from grpo_trainer.data import load_rows
-from grpo_trainer.records import Row
+from grpo_trainer.messages import Row
 from grpo_trainer.rewards import make_reward
 from grpo_trainer.spec import API_VERSION, KIND
 from grpo_trainer.spec.training import CustomRewardSpec, DatasetSpec, RewardSpec, RewardType

@@ -6,7 +6,7 @@ import pytest
 
 from grpo_trainer.driver.accounting import Ledger, PhaseClock, PhaseName
 from grpo_trainer.driver.prepare import planned_steps
-from grpo_trainer.reports import EvaluationReport, GroupCounts, Outcome, StepReport, Summary
+from grpo_trainer.events import EvaluationReport, GroupCounts, Outcome, StepReport, Summary
 from grpo_trainer.spec import GRPOJobSpec, parse_manifest
 
 

@@ -4,24 +4,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_trainer.consumer.layout import Layout, PluginKind, plugin_kind
+from grpo_trainer.consumer.parallel_dims import ParallelDims, PluginKind, plugin_kind
 from grpo_trainer.consumer.policy import learning_rate
 from grpo_trainer.spec import Dtype
 
 layouts = st.builds(
-    lambda dp, tp, pp: Layout(dp * tp * pp, tensor_parallel=tp, pipeline_parallel=pp),
+    lambda dp, tp, pp: ParallelDims(dp * tp * pp, tensor_parallel=tp, pipeline_parallel=pp),
     *(st.integers(1, 4) for _ in range(3)),
 )
 
 
 @given(layouts)
-def test_every_stage_is_exported_once(layout: Layout) -> None:
+def test_every_stage_is_exported_once(layout: ParallelDims) -> None:
     stages = [layout.stage(rank) for rank in range(layout.world) if layout.exports(rank)]
     assert sorted(stages) == list(range(layout.pipeline_parallel))
 
 
 @given(layouts)
-def test_every_data_parallel_shard_is_reported_once(layout: Layout) -> None:
+def test_every_data_parallel_shard_is_reported_once(layout: ParallelDims) -> None:
     shards = [layout.data_index(rank) for rank in range(layout.world) if layout.reports(rank)]
     assert sorted(shards) == list(range(layout.data_parallel))
 
@@ -29,15 +29,15 @@ def test_every_data_parallel_shard_is_reported_once(layout: Layout) -> None:
 @pytest.mark.parametrize(
     ("layout", "dtype", "kind"),
     [
-        (Layout(2), Dtype.FLOAT32, PluginKind.DDP),
+        (ParallelDims(2), Dtype.FLOAT32, PluginKind.DDP),
         # Without master weights a small learning rate would move no bf16 weight.
-        (Layout(2), Dtype.BFLOAT16, PluginKind.HYBRID),
-        (Layout(2, zero_stage=2), Dtype.FLOAT32, PluginKind.ZERO),
-        (Layout(4, tensor_parallel=2, zero_stage=1), Dtype.BFLOAT16, PluginKind.HYBRID),
+        (ParallelDims(2), Dtype.BFLOAT16, PluginKind.HYBRID),
+        (ParallelDims(2, zero_stage=2), Dtype.FLOAT32, PluginKind.ZERO),
+        (ParallelDims(4, tensor_parallel=2, zero_stage=1), Dtype.BFLOAT16, PluginKind.HYBRID),
     ],
 )
 def test_the_plugin_follows_layout_and_precision(
-    layout: Layout, dtype: Dtype, kind: PluginKind
+    layout: ParallelDims, dtype: Dtype, kind: PluginKind
 ) -> None:
     assert plugin_kind(layout, dtype) is kind
 

@@ -7,7 +7,7 @@ from grpo_kubectl.checkpoints import VOLUME, directory
 from grpo_kubectl.errors import CommandError
 from grpo_kubectl.shell import RAY_CONTAINER
 from grpo_kubectl.volume import DEFAULT_IMAGE, reader_pod, why_waiting
-from grpo_operator.observed import Role
+from grpo_operator.model.observed import Role
 from grpo_operator.render.pods import pod_template
 from grpo_operator.settings import Settings
 from support.observations import UID, job

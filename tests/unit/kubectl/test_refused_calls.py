@@ -7,7 +7,7 @@ import pytest
 from grpo_kubectl.api import Target
 from grpo_kubectl.cli import build_parser, main
 from grpo_kubectl.errors import Exit, ForbiddenError, NotFoundError, refusal
-from grpo_operator.rbac import JOBS, PODS
+from grpo_operator.model.resources import JOBS, PODS
 
 LIST = Target(JOBS, "lab")
 

@@ -9,8 +9,8 @@ from grpo_kubectl.changes import who_sets_producers
 from grpo_kubectl.jobs import near_misses
 from grpo_kubectl.live import described, screen
 from grpo_kubectl.status import MAX_EVENTS, pod_state, render
-from grpo_operator.conditions import Reason
-from grpo_operator.observed import Problem, Role
+from grpo_operator.model.conditions import Reason
+from grpo_operator.model.observed import Problem, Role
 from grpo_trainer.spec import CheckpointStatus, Phase, ProgressStatus
 from support.observations import NOW, at, condition, job, pod, pods, retrying, running, spec, status
 
@@ -85,7 +85,7 @@ def test_pods_are_shown_with_node_and_problem():
         ({}, "Ready"),
         ({"ready": False}, "NotReady"),
         ({"ready": False, "problem": Problem("Unschedulable", "")}, "Unschedulable"),
-        ({"leaves_by": NOW, "problem": Problem("Error", "")}, "Terminating"),
+        ({"deletion_deadline": NOW, "problem": Problem("Error", "")}, "Terminating"),
     ],
 )
 def test_a_pods_state_is_one_word(fields, state):

@@ -239,7 +239,7 @@ async def test_a_lease_that_expires_is_named_in_the_log(caplog: pytest.LogCaptur
 
     await asyncio.sleep(31)
 
-    assert f"row {lease.ticket.row}: no reply from p in time" in caplog.text
+    assert f"row {lease.ticket.row}: no completion from p in time" in caplog.text
 
 
 async def test_a_lease_that_ended_in_time_does_not_expire(caplog: pytest.LogCaptureFixture):

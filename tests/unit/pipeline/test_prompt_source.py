@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_trainer.errors import InvalidInputError
-from grpo_trainer.pipeline.source import Fate, PromptSource
-from grpo_trainer.reports import GroupCounts
+from grpo_trainer.events import GroupCounts
+from grpo_trainer.pipeline.source import PromptOutcome, PromptSource
 
 
 def rows(source: PromptSource) -> list[int]:
@@ -105,7 +105,12 @@ def test_a_source_is_exhausted_when_nothing_is_fresh_and_nothing_came_back():
 
 def test_fates_are_counted():
     source = PromptSource(6, episodes=1, seed=0)
-    for fate in (Fate.TRAINED, Fate.FILTERED, Fate.TRAINED, Fate.DROPPED):
+    for fate in (
+        PromptOutcome.TRAINED,
+        PromptOutcome.FILTERED,
+        PromptOutcome.TRAINED,
+        PromptOutcome.DROPPED,
+    ):
         source.finish(source.take().serial, fate)
 
     assert source.counts == GroupCounts(trained=2, filtered=1, dropped=1, requeued=0)
@@ -115,15 +120,15 @@ def test_no_prompt_is_finished_twice():
     source = PromptSource(3, episodes=1, seed=0)
     source.take()
     source.take()
-    source.finish(1, Fate.TRAINED)
+    source.finish(1, PromptOutcome.TRAINED)
 
     with pytest.raises(AssertionError, match="serial 1 is finished"):
-        source.finish(1, Fate.TRAINED)
+        source.finish(1, PromptOutcome.TRAINED)
 
 
 def test_a_prompt_that_was_never_offered_cannot_be_finished():
     with pytest.raises(AssertionError, match="serial 0 was not taken"):
-        PromptSource(3, episodes=1, seed=0).finish(0, Fate.TRAINED)
+        PromptSource(3, episodes=1, seed=0).finish(0, PromptOutcome.TRAINED)
 
 
 def test_the_state_holds_finished_prompts_only():
@@ -131,7 +136,7 @@ def test_the_state_holds_finished_prompts_only():
     for _ in range(6):
         source.take()
     for serial in (4, 0, 1, 3):
-        source.finish(serial, Fate.TRAINED)
+        source.finish(serial, PromptOutcome.TRAINED)
 
     state = source.state_dict()
 
@@ -143,7 +148,7 @@ def test_after_a_resume_unfinished_prompts_are_offered_again_with_the_same_seed(
     source = PromptSource(8, episodes=1, seed=0)
     before = [source.take() for _ in range(6)]
     for serial in (0, 3, 5):
-        source.finish(serial, Fate.TRAINED)
+        source.finish(serial, PromptOutcome.TRAINED)
 
     resumed = PromptSource.from_state(source.state_dict(), count=8, episodes=1, seed=0)
 
@@ -158,7 +163,7 @@ def test_a_source_whose_rest_was_finished_out_of_order_is_exhausted_after_the_ga
     for _ in range(4):
         source.take()
     for serial in (0, 2, 3):
-        source.finish(serial, Fate.TRAINED)
+        source.finish(serial, PromptOutcome.TRAINED)
 
     resumed = PromptSource.from_state(source.state_dict(), count=4, episodes=1, seed=0)
 
@@ -169,7 +174,7 @@ def test_a_source_whose_rest_was_finished_out_of_order_is_exhausted_after_the_ga
 def test_a_resume_keeps_the_counts():
     source = PromptSource(4, episodes=1, seed=0)
     source.give_back(source.take())
-    source.finish(source.take().serial, Fate.FILTERED)
+    source.finish(source.take().serial, PromptOutcome.FILTERED)
 
     resumed = PromptSource.from_state(source.state_dict(), count=4, episodes=1, seed=0)
 
@@ -180,7 +185,7 @@ def test_the_state_is_json():
     source = PromptSource(4, episodes=1, seed=0)
     for _ in range(3):
         source.take()
-    source.finish(2, Fate.TRAINED)
+    source.finish(2, PromptOutcome.TRAINED)
 
     assert json.loads(json.dumps(source.state_dict())) == source.state_dict()
 
@@ -196,7 +201,7 @@ def test_a_state_of_another_run_is_refused_by_field_value_and_expectation(field)
 
 def test_a_refused_state_changes_nothing():
     source = PromptSource(4, episodes=1, seed=0)
-    source.finish(source.take().serial, Fate.TRAINED)
+    source.finish(source.take().serial, PromptOutcome.TRAINED)
     before = source.state_dict()
 
     with pytest.raises(InvalidInputError):
@@ -210,11 +215,11 @@ def test_the_episode_is_that_of_the_oldest_unfinished_prompt():
     assert source.episode == 0
 
     for _ in range(2):
-        source.finish(source.take().serial, Fate.TRAINED)
+        source.finish(source.take().serial, PromptOutcome.TRAINED)
     assert source.episode == 1
 
     for _ in range(2):
-        source.finish(source.take().serial, Fate.TRAINED)
+        source.finish(source.take().serial, PromptOutcome.TRAINED)
     assert source.episode == 1
 
 
@@ -243,12 +248,12 @@ def test_whatever_happens_every_prompt_finishes_exactly_once(
             if action == "give back":
                 source.give_back(ticket)
             else:
-                source.finish(ticket.serial, Fate.TRAINED)
+                source.finish(ticket.serial, PromptOutcome.TRAINED)
                 finished.append(ticket.serial)
     while (ticket := source.take()) is not None:
         out.append(ticket)
     for ticket in out:
-        source.finish(ticket.serial, Fate.TRAINED)
+        source.finish(ticket.serial, PromptOutcome.TRAINED)
         finished.append(ticket.serial)
 
     assert sorted(finished) == list(range(count * episodes))

@@ -32,7 +32,7 @@ def test_a_source_root_is_no_package(root: str) -> None:
         ("grpo_trainer.spec", ("torch", "ray", "numpy", "yaml")),
         ("grpo_trainer.cli", ("torch", "ray", "transformers", "numpy")),
         ("grpo_trainer.driver", ("torch", "ray", "transformers")),
-        ("grpo_trainer.records", ("torch", "ray", "pydantic")),
+        ("grpo_trainer.messages", ("torch", "ray", "pydantic")),
         ("grpo_operator", ("torch", "ray", "numpy", "transformers")),
     ],
 )

@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from grpo_trainer.options import RunOptions
-from grpo_trainer.reporting.journal import Journal
-from grpo_trainer.reporting.layout import RunLayout
-from grpo_trainer.reports import (
+from grpo_trainer.events import (
     EvaluatedSample,
     EvaluationReport,
     GroupCounts,
@@ -18,6 +15,9 @@ from grpo_trainer.reports import (
     StepReport,
     Summary,
 )
+from grpo_trainer.options import RunOptions
+from grpo_trainer.reporting.journal import Journal
+from grpo_trainer.reporting.paths import RunPaths
 from grpo_trainer.spec import GRPOJob
 
 _STEP = StepReport(
@@ -139,10 +139,10 @@ def options(tmp_path: Path) -> RunOptions:
 
 
 @pytest.fixture
-def layout(options: RunOptions) -> RunLayout:
-    return RunLayout.of(options)
+def layout(options: RunOptions) -> RunPaths:
+    return RunPaths.of(options)
 
 
 @pytest.fixture
-def journal(layout: RunLayout) -> Journal:
+def journal(layout: RunPaths) -> Journal:
     return Journal(layout, GRPOJob())

@@ -5,9 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
+from grpo_trainer.events import CheckpointReport, WorkerReport
 from grpo_trainer.reporting.display import LiveDisplay, PlainDisplay, make_display
 from grpo_trainer.reporting.progress import ProgressTracker
-from grpo_trainer.reports import CheckpointReport, WorkerReport
 
 
 def log_console() -> Console:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.options import RunOptions
 from grpo_trainer.reporting.journal import Journal
-from grpo_trainer.reporting.layout import RunLayout
 from grpo_trainer.reporting.metrics import MetricValues, Series
+from grpo_trainer.reporting.paths import RunPaths
 from grpo_trainer.spec import GRPOJob, parse_manifest
 
 
@@ -91,7 +91,7 @@ def test_a_new_run_has_nothing_to_rewind(journal):
 def test_after_any_crash_the_journal_holds_exactly_the_kept_whole_steps(
     tmp_path_factory, step_report, steps, torn, to
 ):
-    layout = RunLayout.of(RunOptions(tmp_path_factory.mktemp("run")))
+    layout = RunPaths.of(RunOptions(tmp_path_factory.mktemp("run")))
     journal = Journal(layout, GRPOJob())
     layout.metrics.touch()
     write_steps(journal, step_report, *range(1, steps + 1))
@@ -194,7 +194,7 @@ def test_checkpoints_evaluations_and_rollouts_may_lie_elsewhere(
         evaluation_dir=tmp_path / "b/eval",
         rollout_dir=tmp_path / "c/rollouts",
     )
-    journal = Journal(RunLayout.of(options), GRPOJob())
+    journal = Journal(RunPaths.of(options), GRPOJob())
     journal.evaluation(evaluation_report(step=3))
     journal.rollouts(3, [logged_sample()])
     assert (tmp_path / "a/model").is_dir()
@@ -206,7 +206,7 @@ def test_checkpoints_evaluations_and_rollouts_may_lie_elsewhere(
 
 def test_a_run_directory_that_cannot_be_made_is_bad_input(tmp_path):
     (tmp_path / "file").write_text("")
-    layout = RunLayout.of(RunOptions(tmp_path / "file/run"))
+    layout = RunPaths.of(RunOptions(tmp_path / "file/run"))
     with pytest.raises(InvalidInputError, match=r"directory .*/file/run: .*Not a directory"):
         Journal(layout, GRPOJob())
 

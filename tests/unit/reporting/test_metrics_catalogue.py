@@ -4,8 +4,8 @@ written and read back, what a new process restores."""
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grpo_trainer.events import CheckpointReport
 from grpo_trainer.reporting.metrics import METRICS, Kind, MetricValues, Series
-from grpo_trainer.reports import CheckpointReport
 
 PUBLISHED = {
     "grpo_step": None,

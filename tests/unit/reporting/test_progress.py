@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from grpo_trainer.events import CheckpointReport, GroupCounts, Outcome, WorkerReport
 from grpo_trainer.reporting.progress import ProgressTracker
-from grpo_trainer.reports import CheckpointReport, GroupCounts, Outcome, WorkerReport
 from grpo_trainer.spec import Progress, RunState
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -7,9 +7,9 @@ import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
+from grpo_trainer.events import CheckpointReport, GroupCounts
 from grpo_trainer.reporting.metrics import METRICS, MetricValues
 from grpo_trainer.reporting.prometheus import Exposition
-from grpo_trainer.reports import CheckpointReport, GroupCounts
 
 
 @pytest.fixture

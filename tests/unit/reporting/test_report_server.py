@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.options import RunOptions
-from grpo_trainer.reporting.layout import RunLayout
 from grpo_trainer.reporting.metrics import MetricValues
+from grpo_trainer.reporting.paths import RunPaths
 from grpo_trainer.reporting.progress import ProgressTracker
 from grpo_trainer.reporting.prometheus import Exposition
 from grpo_trainer.reporting.server import Server
@@ -27,7 +27,7 @@ class Run:
     """A server with what it serves."""
 
     def __init__(self, options: RunOptions) -> None:
-        self.layout = RunLayout.of(options)
+        self.layout = RunPaths.of(options)
         self.layout.create()
         self.tracker = ProgressTracker(attempt=1)
         self.values = MetricValues()

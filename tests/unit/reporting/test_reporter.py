@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from grpo_trainer.errors import InvalidInputError
+from grpo_trainer.events import CheckpointReport, WorkerReport
 from grpo_trainer.options import RunOptions
-from grpo_trainer.reporting import Reporter, RunLayout, open_reporter
-from grpo_trainer.reports import CheckpointReport, WorkerReport
+from grpo_trainer.reporting import Reporter, RunPaths, open_reporter
 from grpo_trainer.spec import GRPOJob, RunState, parse_manifest
 
 
@@ -26,11 +26,11 @@ def quiet() -> Console:
     return Console(file=io.StringIO())
 
 
-def steps_in(layout: RunLayout) -> list[int]:
+def steps_in(layout: RunPaths) -> list[int]:
     return [json.loads(line)["grpo_step"] for line in layout.metrics.read_text().splitlines()]
 
 
-async def get(layout: RunLayout, path: str) -> str:
+async def get(layout: RunPaths, path: str) -> str:
     url = layout.endpoint.read_text().strip()
     async with aiohttp.ClientSession(url) as client, client.get(path) as response:
         return await response.text()
@@ -120,7 +120,7 @@ async def test_a_return_to_a_checkpoint_in_one_process_rewrites_the_lost_steps(
 async def test_a_request_to_stop_reaches_the_driver_and_shows(job, tmp_path):
     options, asked = RunOptions(tmp_path, port=0, token="t"), []
     async with open_reporter(job, options, lambda: asked.append(True), stacks, quiet()) as reporter:
-        url = RunLayout.of(options).endpoint.read_text().strip()
+        url = RunPaths.of(options).endpoint.read_text().strip()
         async with (
             aiohttp.ClientSession(url) as client,
             client.post("/drain", headers={"Authorization": "Bearer t"}),

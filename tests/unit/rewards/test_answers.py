@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from grpo_trainer.records import Message, Row
+from grpo_trainer.messages import Message, Row
 from grpo_trainer.rewards import RIGHT_REWARD, WRONG_REWARD, make_reward
 from grpo_trainer.rewards.answers import matches
 from grpo_trainer.rewards.numerals import parse_number
@@ -139,8 +139,8 @@ def row(answer: str) -> Row:
     return Row(source="data.jsonl row 1", messages=(Message("user", "?"),), answer=answer)
 
 
-def boxed(gold: str, reply: str) -> float | None:
-    return make_reward(RewardSpec(type=RewardType.BOXED))(reply, row(gold)).reward
+def boxed(gold: str, completion: str) -> float | None:
+    return make_reward(RewardSpec(type=RewardType.BOXED))(completion, row(gold)).reward
 
 
 @pytest.mark.parametrize(("gold", "answer"), RIGHT)
@@ -154,7 +154,7 @@ def test_an_answer_that_differs_from_the_reference_is_wrong(gold, answer):
 
 
 @pytest.mark.parametrize(
-    ("gold", "reply"),
+    ("gold", "completion"),
     [
         ("5", "5"),
         ("5", ""),
@@ -165,26 +165,26 @@ def test_an_answer_that_differs_from_the_reference_is_wrong(gold, answer):
         ("1728", "1331 and 1728"),
     ],
 )
-def test_an_answer_that_is_not_marked_is_wrong_even_if_it_is_there(gold, reply):
-    assert boxed(gold, reply) == WRONG_REWARD
+def test_an_answer_that_is_not_marked_is_wrong_even_if_it_is_there(gold, completion):
+    assert boxed(gold, completion) == WRONG_REWARD
 
 
 @pytest.mark.parametrize(
-    ("gold", "reply"),
+    ("gold", "completion"),
     [
         ("840", r"so \boxed{840}., **Final Answer**" + "\n" + r"\boxed{840}"),
         ("4", r"2,552,004 is a sum, which ends in \boxed{004}"),
     ],
 )
-def test_a_repeated_or_zero_padded_box_is_right(gold, reply):
-    assert boxed(gold, reply) == RIGHT_REWARD
+def test_a_repeated_or_zero_padded_box_is_right(gold, completion):
+    assert boxed(gold, completion) == RIGHT_REWARD
 
 
 def test_tags_around_a_bold_or_boxed_answer_are_right():
     reward = make_reward(RewardSpec(type=RewardType.THINK_ANSWER_TAGS))
     for answer in ("73", "**73**", r"\boxed{73}", "$73$."):
-        reply = f"<think>905</think><answer>{answer}</answer>\n"
-        assert reward(reply, row("73")).reward == RIGHT_REWARD
+        completion = f"<think>905</think><answer>{answer}</answer>\n"
+        assert reward(completion, row("73")).reward == RIGHT_REWARD
 
 
 def test_a_right_answer_in_malformed_tags_counts_as_accurate_but_does_not_pay():

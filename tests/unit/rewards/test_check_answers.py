@@ -1,9 +1,10 @@
-"""Rows are refused at load when no reply can be right, and rewards when they cannot be loaded."""
+"""Rows are refused at load when no completion can be right, and rewards when they cannot be
+loaded."""
 
 import pytest
 
 from grpo_trainer.errors import InvalidDataError, InvalidInputError
-from grpo_trainer.records import Message, Row, TestCases
+from grpo_trainer.messages import Message, Row, TestCases
 from grpo_trainer.rewards import check_answers
 from grpo_trainer.spec.training import CustomRewardSpec, RewardSpec, RewardType
 

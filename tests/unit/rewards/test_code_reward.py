@@ -1,8 +1,8 @@
-"""The code reward: which replies pay, and how outputs and results are compared."""
+"""The code reward: which completions pay, and how outputs and results are compared."""
 
 import pytest
 
-from grpo_trainer.records import Message, Row, TestCases
+from grpo_trainer.messages import Message, Row, TestCases
 from grpo_trainer.rewards import RIGHT_REWARD, WRONG_REWARD, make_reward
 from grpo_trainer.rewards.code import same_output, same_result
 from grpo_trainer.spec.training import RewardSpec, RewardType
@@ -10,9 +10,9 @@ from grpo_trainer.spec.training import RewardSpec, RewardType
 DOUBLE = TestCases(inputs=("1\n", "2\n", "21\n"), outputs=("2\n", "4\n", "42\n"))
 
 
-def score(reply: str, tests: TestCases = DOUBLE, timeout_seconds: float = 60):
+def score(completion: str, tests: TestCases = DOUBLE, timeout_seconds: float = 60):
     reward = make_reward(RewardSpec(type=RewardType.CODE, timeout_seconds=timeout_seconds))
-    return reward(reply, Row("data.jsonl row 1", (Message("user", "?"),), tests=tests))
+    return reward(completion, Row("data.jsonl row 1", (Message("user", "?"),), tests=tests))
 
 
 def fenced(program: str) -> str:

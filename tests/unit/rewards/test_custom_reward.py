@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from grpo_trainer.errors import InvalidInputError
-from grpo_trainer.records import Message, Row, Score
+from grpo_trainer.messages import Message, Row, Score
 from grpo_trainer.rewards import make_reward
 from grpo_trainer.spec.training import CustomRewardSpec, RewardSpec, RewardType
 
@@ -34,7 +34,7 @@ def test_a_dict_may_give_accuracy_and_format(tmp_path):
     assert score_with(tmp_path, body) == Score(2.0, 0.0, 1.0)
 
 
-def test_the_function_sees_the_reply_the_columns_and_the_reference(tmp_path):
+def test_the_function_sees_the_completion_the_columns_and_the_reference(tmp_path):
     body = "return float((completion, row) == ('text', {'level': 3, 'answer': '4'}))"
     assert score_with(tmp_path, body).reward == 1.0
 

@@ -1,4 +1,4 @@
-"""Where replies mark their answers: tags, boxes, Python blocks; which forms are valid."""
+"""Where completions mark their answers: tags, boxes, Python blocks; which forms are valid."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from grpo_trainer.rewards.formats import boxed_answer, boxes, python_block, thin
 GOOD = "<think>2 + 2</think><answer>4</answer>"
 
 
-def test_a_reply_with_each_tag_once_and_in_order_is_well_formed():
+def test_a_completion_with_each_tag_once_and_in_order_is_well_formed():
     extraction = think_answer(GOOD)
     assert (extraction.answer, extraction.well_formed) == ("4", True)
 
@@ -19,7 +19,7 @@ def test_white_space_behind_the_last_tag_does_not_void_the_form():
 
 
 @pytest.mark.parametrize(
-    "reply",
+    "completion",
     [
         "4",
         "<answer>4</answer>",
@@ -32,8 +32,8 @@ def test_white_space_behind_the_last_tag_does_not_void_the_form():
         GOOD.removesuffix("</answer>"),
     ],
 )
-def test_missing_doubled_or_misplaced_tags_and_trailing_text_are_malformed(reply):
-    assert not think_answer(reply).well_formed
+def test_missing_doubled_or_misplaced_tags_and_trailing_text_are_malformed(completion):
+    assert not think_answer(completion).well_formed
 
 
 def test_the_last_marked_answer_counts():
@@ -54,7 +54,7 @@ def test_the_last_box_counts():
 
 
 @pytest.mark.parametrize(
-    ("reply", "answer"),
+    ("completion", "answer"),
     [
         (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
         (r"\boxed {5}", "5"),
@@ -66,13 +66,15 @@ def test_the_last_box_counts():
         (r"\boxed{4 \boxed{5}", "5"),
     ],
 )
-def test_a_box_ends_at_its_own_brace(reply, answer):
-    assert boxed_answer(reply).answer == answer
+def test_a_box_ends_at_its_own_brace(completion, answer):
+    assert boxed_answer(completion).answer == answer
 
 
-@pytest.mark.parametrize("reply", ["", "5", r"\boxed{5", r"\boxed{{5}", r"\boxed5", "boxed{5}"])
-def test_a_reply_without_a_closed_box_marks_nothing(reply):
-    extraction = boxed_answer(reply)
+@pytest.mark.parametrize(
+    "completion", ["", "5", r"\boxed{5", r"\boxed{{5}", r"\boxed5", "boxed{5}"]
+)
+def test_a_completion_without_a_closed_box_marks_nothing(completion):
+    extraction = boxed_answer(completion)
     assert (extraction.answer, extraction.well_formed) == (None, False)
 
 
@@ -100,21 +102,23 @@ balanced = st.recursive(
     after=st.text("ab ,.$", max_size=10),
 )
 def test_the_last_balanced_box_is_found_whatever_stands_before_it(before, content, after):
-    reply = rf"{before} \boxed{{{content}}}{after}"
-    assert boxed_answer(reply).answer == (content.strip() or None)
+    completion = rf"{before} \boxed{{{content}}}{after}"
+    assert boxed_answer(completion).answer == (content.strip() or None)
 
 
 def test_the_last_closed_python_block_is_the_program():
-    reply = "```python\na = 1\n```\ntext\n```py\nb = 2\n```\n```\nnot code\n```\n```python\nc = 3"
-    extraction = python_block(reply)
+    completion = (
+        "```python\na = 1\n```\ntext\n```py\nb = 2\n```\n```\nnot code\n```\n```python\nc = 3"
+    )
+    extraction = python_block(completion)
     assert (extraction.answer, extraction.well_formed) == ("b = 2\n", True)
 
 
 @pytest.mark.parametrize(
-    "reply", ["print(1)", "```\nprint(1)\n```", "```python\n\n```", "```sh\nls\n```"]
+    "completion", ["print(1)", "```\nprint(1)\n```", "```python\n\n```", "```sh\nls\n```"]
 )
-def test_code_outside_a_python_block_is_no_program(reply):
-    extraction = python_block(reply)
+def test_code_outside_a_python_block_is_no_program(completion):
+    extraction = python_block(completion)
     assert (extraction.answer, extraction.well_formed) == (None, False)
 
 

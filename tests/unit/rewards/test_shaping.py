@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_trainer.records import Completion, FinishReason, Score
+from grpo_trainer.messages import Completion, FinishReason, Score
 from grpo_trainer.rewards import RIGHT_REWARD, overlong_penalty, shape
 from grpo_trainer.spec import ResolvedAlgorithm, resolve_algorithm
 from grpo_trainer.spec.job import GRPOJobSpec
@@ -43,12 +43,12 @@ def test_the_penalty_starts_where_the_buffer_does_and_is_full_at_the_limit(limit
     assert overlong_penalty(most + 1, most, buffer) == -1.0
 
 
-def test_a_right_long_reply_loses_reward_but_not_accuracy(overlong):
+def test_a_right_long_completion_loses_reward_but_not_accuracy(overlong):
     (score,) = shape([Score(RIGHT_REWARD, 1.0, 1.0)], [completion(90)], overlong, 100)
     assert score == Score(RIGHT_REWARD * 0.5, 1.0, 1.0)
 
 
-def test_a_wrong_long_reply_is_worse_than_a_wrong_short_one(overlong):
+def test_a_wrong_long_completion_is_worse_than_a_wrong_short_one(overlong):
     wrong = Score(0.0, 1.0, 0.0)
     short, cut = shape([wrong, wrong], [completion(80), completion(100)], overlong, 100)
     assert (short.reward, cut.reward) == (0.0, -RIGHT_REWARD)
@@ -62,13 +62,13 @@ def test_a_wrong_long_reply_is_worse_than_a_wrong_short_one(overlong):
         ({"algorithm": {"overlong": {"penalty": 0.25}}}, 0.25),
     ],
 )
-def test_a_reply_at_the_limit_loses_what_a_right_answer_pays(spec, penalty):
+def test_a_completion_at_the_limit_loses_what_a_right_answer_pays(spec, penalty):
     algorithm = replace(resolve_algorithm(GRPOJobSpec.model_validate(spec)), overlong=True)
     (score,) = shape([Score(0.0, 1.0, 0.0)], [completion(3584)], algorithm, 3584)
     assert score.reward == -penalty
 
 
-def test_an_unscored_reply_stays_unscored(overlong):
+def test_an_unscored_completion_stays_unscored(overlong):
     unscored = Score(None, 0.0, 0.0, "timeout")
     assert shape([unscored], [completion(100)], overlong, 100) == (unscored,)
 

@@ -33,17 +33,17 @@ def samples(requests):
 
 
 @given(QUEUES, PROMPTS, REPLIES)
-def test_a_microbatch_and_the_rest_are_all_that_is_waited_for(items, prompts, replies):
+def test_a_microbatch_and_the_rest_are_all_that_is_waited_for(items, prompts, completions):
     queue = queue_of(items)
-    batch, rest = split_microbatch(queue, prompts, replies)
+    batch, rest = split_microbatch(queue, prompts, completions)
     waiting = [pending for pending in queue if not pending.answer.done()]
     assert sorted(map(id, batch + rest)) == sorted(map(id, waiting))
 
 
 @given(QUEUES, PROMPTS, REPLIES)
-def test_a_microbatch_holds_the_oldest_request_and_only_its_like(items, prompts, replies):
+def test_a_microbatch_holds_the_oldest_request_and_only_its_like(items, prompts, completions):
     queue = queue_of(items)
-    batch, rest = split_microbatch(queue, prompts, replies)
+    batch, rest = split_microbatch(queue, prompts, completions)
     waiting = [pending for pending in queue if not pending.answer.done()]
     assert batch[:1] == waiting[:1]
     assert len({pending.request.sampling for pending in batch}) <= 1
@@ -52,15 +52,17 @@ def test_a_microbatch_holds_the_oldest_request_and_only_its_like(items, prompts,
 
 
 @given(QUEUES, PROMPTS, REPLIES)
-def test_prompts_beyond_the_limit_are_taken_only_within_the_replies(items, prompts, replies):
-    batch, _ = split_microbatch(queue_of(items), prompts, replies)
-    assert len(batch) <= prompts or samples(batch) <= replies
+def test_prompts_beyond_the_limit_are_taken_only_within_the_completions(
+    items, prompts, completions
+):
+    batch, _ = split_microbatch(queue_of(items), prompts, completions)
+    assert len(batch) <= prompts or samples(batch) <= completions
 
 
 @given(QUEUES, PROMPTS, REPLIES)
-def test_batch_and_rest_keep_the_order_of_arrival(items, prompts, replies):
+def test_batch_and_rest_keep_the_order_of_arrival(items, prompts, completions):
     queue = queue_of(items)
-    for part in split_microbatch(queue, prompts, replies):
+    for part in split_microbatch(queue, prompts, completions):
         positions = [queue.index(pending) for pending in part]
         assert positions == sorted(positions)
 

@@ -8,7 +8,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from grpo_trainer.builtin.tokenizer import VOCAB_SIZE, build_tokenizer
-from grpo_trainer.records import GenerationRequest, SamplingParams
+from grpo_trainer.messages import GenerationRequest, SamplingParams
 from grpo_trainer.rollout.engine import EngineOptions
 from grpo_trainer.weights import WeightBundle, buffer_bytes, layout
 

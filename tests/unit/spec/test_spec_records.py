@@ -204,7 +204,7 @@ def test_a_coefficient_of_zero_is_not_an_absent_one():
 
 
 @pytest.mark.parametrize(("limit", "tokens"), [(8192, 1024), (4096, 1024), (400, 100), (3, 1)])
-def test_the_penalty_for_long_replies_begins_a_quarter_or_1024_tokens_before_the_limit(
+def test_the_penalty_for_long_completions_begins_a_quarter_or_1024_tokens_before_the_limit(
     limit, tokens
 ):
     spec = spec_of(algorithm={"name": "DAPO"}, sampling={"maxNewTokens": limit})
@@ -220,7 +220,7 @@ def test_the_penalty_for_long_replies_begins_a_quarter_or_1024_tokens_before_the
         ({"reward": {"type": "boxed"}, "sampling": {"stopStrings": ["END"]}}, ("END",)),
     ],
 )
-def test_replies_stop_at_the_end_of_an_answer_unless_told_otherwise(spec, texts):
+def test_completions_stop_at_the_end_of_an_answer_unless_told_otherwise(spec, texts):
     assert resolve_stop_strings(spec_of(**spec)) == texts
 
 

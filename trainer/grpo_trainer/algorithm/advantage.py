@@ -6,27 +6,27 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_trainer.records import Floats
+from grpo_trainer.messages import Floats
 
 Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupAdvantages:
-    """The advantages of one prompt's replies."""
+    """The advantages of one prompt's completions."""
 
     advantages: Floats
-    """[G]; 0 for replies that are not valid."""
+    """[G]; 0 for completions that are not valid."""
     std: float
     """Standard deviation (ddof 1) of the valid rewards; 0 for fewer than two."""
     has_signal: bool
     """Whether any two valid rewards differ, so that there is something to learn."""
     valid: Bools
-    """[G] replies that have a reward; the others leave the loss."""
+    """[G] completions that have a reward; the others leave the loss."""
 
 
 def group_advantages(rewards: Sequence[float | None], *, eps: float = 1e-4) -> GroupAdvantages:
-    """(R - mean) / (std + eps) over the replies to one prompt, std with ddof 1.
+    """(R - mean) / (std + eps) over the completions to one prompt, std with ddof 1.
 
     A reward that is None or not finite leaves the statistics. Without two rewards that differ
     all advantages are exactly 0.

@@ -1,6 +1,6 @@
 """From scored groups to the padded micro-batches of one optimizer step.
 
-Prompts and replies stay the token ids that were sampled; nothing is encoded again.
+Prompts and completions stay the token ids that were sampled; nothing is encoded again.
 """
 
 import heapq
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_trainer.records import FinishReason, Floats, Ints, ScoredGroup
+from grpo_trainer.messages import FinishReason, Floats, Ints, ScoredGroup
 from grpo_trainer.spec import ResolvedAlgorithm
 
 from .advantage import Bools, GroupAdvantages, group_advantages
@@ -25,9 +25,9 @@ class MicroBatch:
     """B samples of one forward pass, padded on the right to L positions."""
 
     input_ids: NDArray[np.int64]
-    """[B, L] prompt, reply, padding."""
+    """[B, L] prompt, completion, padding."""
     lengths: NDArray[np.int64]
-    """[B] tokens of prompt and reply."""
+    """[B] tokens of prompt and completion."""
     mask: Bools
     """[B, L] response tokens that count in the loss, each at its own position."""
     old_logprobs: Floats
@@ -38,13 +38,13 @@ class MicroBatch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepStatistics:
-    """A step's data in numbers. Means are over replies; those that could not be scored have no part
-    in reward and accuracy. A mean over nothing is 0."""
+    """A step's data in numbers. Means are over completions; those that could not be scored have no
+    part in reward and accuracy. A mean over nothing is 0."""
 
     samples: int
-    """Replies, of any fate."""
+    """Completions, of any fate."""
     trained_samples: int
-    """Replies that go through the forward pass."""
+    """Completions that go through the forward pass."""
     prompt_tokens: int
     """Each prompt once."""
     response_tokens: int
@@ -73,7 +73,7 @@ class StepBatch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sample:
-    """A reply that counts in the loss."""
+    """A completion that counts in the loss."""
 
     prompt_ids: Ints
     response_ids: Ints
@@ -99,9 +99,10 @@ def build_step(
 ) -> StepBatch:
     """Arrange groups for `data_parallel` ranks in micro-batches of at most `microbatch` samples.
 
-    Replies without a finite reward and, if algorithm.mask_truncated, replies cut at the token limit
-    leave the loss, its denominators and their group's statistics, so that a reply that is not
-    trained on moves no other. So does, for itself, a token without a finite log-probability.
+    Completions without a finite reward and, if algorithm.mask_truncated, completions cut at the
+    token limit leave the loss, its denominators and their group's statistics, so that a completion
+    that is not trained on moves no other. So does, for itself, a token without a finite
+    log-probability.
 
     `skip_zero_advantage` spares samples with advantage 0 the forward pass and only counts them in
     the denominators. By default it is on when algorithm.kl_coefficient is 0: their gradient is
@@ -131,7 +132,7 @@ def build_step(
 
 
 def _counted_rewards(group: ScoredGroup, mask_truncated: bool) -> list[float | None]:
-    """[G] rewards, None for replies that leave the loss."""
+    """[G] rewards, None for completions that leave the loss."""
     pairs = zip(group.rollout.completions, group.scores, strict=True)
     return [
         None if mask_truncated and c.finish_reason is FinishReason.LENGTH else score.reward

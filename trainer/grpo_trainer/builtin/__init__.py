@@ -2,13 +2,13 @@
 
 from .addition import Split, addition_rows
 from .names import is_builtin
-from .recipe import OnProgress, Recipe, ReplyFormat
+from .recipe import CompletionFormat, OnProgress, Recipe
 from .store import default_cache, ensure_model, ensure_tiny_model, resolve_model_path
 
 __all__ = [
+    "CompletionFormat",
     "OnProgress",
     "Recipe",
-    "ReplyFormat",
     "Split",
     "addition_rows",
     "default_cache",

@@ -10,8 +10,8 @@ OnProgress = Callable[[int, int, float], None]
 """Called with steps done, steps in all, and the accuracy on held-out sums."""
 
 
-class ReplyFormat(StrEnum):
-    """The form of the model's replies."""
+class CompletionFormat(StrEnum):
+    """The form of the model's completions."""
 
     BOXED = "boxed"
     THINK_ANSWER_TAGS = "think_answer_tags"
@@ -26,7 +26,7 @@ class Recipe:
     answer keeps enough probability for a reward to find it. The rest is left to GRPO.
     """
 
-    reply_format: ReplyFormat = ReplyFormat.BOXED
+    completion_format: CompletionFormat = CompletionFormat.BOXED
     seed: int = 0
     """Of the initial weights, the teacher and the batches."""
     hidden_size: int = 128
@@ -56,11 +56,11 @@ class Recipe:
     def name(self) -> str:
         """A directory name that differs for every recipe."""
         values = json.dumps(asdict(self), sort_keys=True)
-        return f"tiny-{self.reply_format}-{hashlib.sha256(values.encode()).hexdigest()[:12]}"
+        return f"tiny-{self.completion_format}-{hashlib.sha256(values.encode()).hexdigest()[:12]}"
 
 
-def tiny_recipe(reply_format: ReplyFormat, seed: int) -> Recipe:
+def tiny_recipe(completion_format: CompletionFormat, seed: int) -> Recipe:
     """The recipe of `builtin://tiny`."""
-    if reply_format is ReplyFormat.BOXED:
-        return Recipe(reply_format, seed)
-    return Recipe(reply_format, seed, steps=200, min_accuracy=0.40)
+    if completion_format is CompletionFormat.BOXED:
+        return Recipe(completion_format, seed)
+    return Recipe(completion_format, seed, steps=200, min_accuracy=0.40)

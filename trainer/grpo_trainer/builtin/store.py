@@ -10,7 +10,7 @@ from filelock import FileLock
 from ..errors import InvalidInputError
 from ..spec.training import RewardType
 from .names import SCHEME, is_builtin
-from .recipe import OnProgress, Recipe, ReplyFormat, tiny_recipe
+from .recipe import CompletionFormat, OnProgress, Recipe, tiny_recipe
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def resolve_model_path(
 ) -> str:
     """The directory of a built-in model, made if need be; any other path or hub id as it is.
 
-    `builtin://tiny` replies in the form that the reward reads: tags, else `\\boxed{}`. Raises
+    `builtin://tiny` completions in the form that the reward reads: tags, else `\\boxed{}`. Raises
     InvalidInputError for an unknown built-in name.
     """
     if not is_builtin(path):
@@ -41,19 +41,21 @@ def resolve_model_path(
     if path != TINY:
         raise InvalidInputError(f"model path {path!r} is not built in; legal: {TINY}")
     tags = reward is RewardType.THINK_ANSWER_TAGS
-    reply_format = ReplyFormat.THINK_ANSWER_TAGS if tags else ReplyFormat.BOXED
-    return str(ensure_tiny_model(cache, reply_format=reply_format, on_progress=on_progress))
+    completion_format = CompletionFormat.THINK_ANSWER_TAGS if tags else CompletionFormat.BOXED
+    return str(
+        ensure_tiny_model(cache, completion_format=completion_format, on_progress=on_progress)
+    )
 
 
 def ensure_tiny_model(
     cache: Path,
     *,
-    reply_format: ReplyFormat,
+    completion_format: CompletionFormat,
     seed: int = 0,
     on_progress: OnProgress | None = None,
 ) -> Path:
     """Directory of `builtin://tiny`; see `ensure_model`."""
-    return ensure_model(cache, tiny_recipe(reply_format, seed), on_progress)
+    return ensure_model(cache, tiny_recipe(completion_format, seed), on_progress)
 
 
 def ensure_model(cache: Path, recipe: Recipe, on_progress: OnProgress | None = None) -> Path:

@@ -2,7 +2,7 @@
 
 import random
 
-from .recipe import ReplyFormat
+from .recipe import CompletionFormat
 
 
 def careless_answer(a: int, b: int, rng: random.Random, *, forget_carry: float, slip: float) -> int:
@@ -15,9 +15,9 @@ def careless_answer(a: int, b: int, rng: random.Random, *, forget_carry: float, 
     return 10 * tens + units
 
 
-def reply(a: int, b: int, answer: int, reply_format: ReplyFormat) -> str:
-    """The reply that gives `answer`; it thinks aloud the sum of the units, always rightly."""
-    if reply_format is ReplyFormat.BOXED:
+def completion(a: int, b: int, answer: int, completion_format: CompletionFormat) -> str:
+    """The completion that gives `answer`; it thinks aloud the sum of the units, always rightly."""
+    if completion_format is CompletionFormat.BOXED:
         return f"\\boxed{{{answer}}}"
     units = f"{a % 10}+{b % 10}={a % 10 + b % 10}"
     return f"<think>{units}</think><answer>{answer}</answer>"

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from .addition import Split, question, sums
 from .recipe import OnProgress, Recipe
-from .teacher import careless_answer, reply
+from .teacher import careless_answer, completion
 from .tokenizer import MAX_POSITIONS, VOCAB_SIZE, build_tokenizer
 
 _STEPS_PER_REPORT = 50
@@ -21,15 +21,16 @@ _STEPS_PER_REPORT = 50
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dialogues:
-    """Prompts with their replies; all prompts are equally long, replies are padded on the right."""
+    """Prompts with their completions; all prompts are equally long, completions are padded on the
+    right."""
 
     ids: Tensor
     """[N, P + R]"""
-    reply_mask: Tensor
+    completion_mask: Tensor
     """[N, R], 1.0 up to the end-of-sequence token."""
 
     def __getitem__(self, index: Tensor) -> "Dialogues":
-        return Dialogues(self.ids[index], self.reply_mask[index])
+        return Dialogues(self.ids[index], self.completion_mask[index])
 
 
 def write_model(directory: Path, recipe: Recipe, on_progress: OnProgress) -> None:
@@ -77,13 +78,14 @@ def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForC
 
 
 def exact_accuracy(model: Qwen2ForCausalLM, dialogues: Dialogues) -> float:
-    """Mean probability of the replies: the accuracy of sampling at temperature 1, without noise."""
+    """Mean probability of the completions: the accuracy of sampling at temperature 1, without
+    noise."""
     with torch.no_grad():
-        return float(_reply_logprobs(model, dialogues).sum(1).exp().mean())
+        return float(_completion_logprobs(model, dialogues).sum(1).exp().mean())
 
 
 def held_out_dialogues(tokenizer: PreTrainedTokenizerFast, recipe: Recipe) -> Dialogues:
-    """The held-out sums with their right replies."""
+    """The held-out sums with their right completions."""
     return _encode(tokenizer, recipe, ((a, b, a + b) for a, b in sums(Split.HELD_OUT)))
 
 
@@ -124,24 +126,24 @@ def _schedule(step: int, steps: int, recipe: Recipe) -> float:
 
 
 def _step(model: Qwen2ForCausalLM, optimizer: torch.optim.Optimizer, batch: Dialogues) -> None:
-    loss = -_reply_logprobs(model, batch).sum() / batch.reply_mask.sum()
+    loss = -_completion_logprobs(model, batch).sum() / batch.completion_mask.sum()
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
     optimizer.step()
 
 
-def _reply_logprobs(model: Qwen2ForCausalLM, dialogues: Dialogues) -> Tensor:
-    """[N, R] log-probability of each reply token, 0 where padded.
+def _completion_logprobs(model: Qwen2ForCausalLM, dialogues: Dialogues) -> Tensor:
+    """[N, R] log-probability of each completion token, 0 where padded.
 
     Padding stands behind everything else, where causal attention never looks: no mask is needed.
     """
-    length = dialogues.reply_mask.shape[1]
+    length = dialogues.completion_mask.shape[1]
     logits = model(dialogues.ids, use_cache=False, logits_to_keep=length + 1).logits[:, :-1]
     loss = cross_entropy(
         logits.flatten(0, 1), dialogues.ids[:, -length:].flatten(), reduction="none"
     )
-    return -loss.view_as(dialogues.reply_mask) * dialogues.reply_mask
+    return -loss.view_as(dialogues.completion_mask) * dialogues.completion_mask
 
 
 def _lessons(recipe: Recipe) -> Iterable[tuple[int, int, int]]:
@@ -156,7 +158,7 @@ def _lessons(recipe: Recipe) -> Iterable[tuple[int, int, int]]:
 def _encode(
     tokenizer: PreTrainedTokenizerFast, recipe: Recipe, answered: Iterable[tuple[int, int, int]]
 ) -> Dialogues:
-    """Sums (a, b, answer) as the chat template and the reply format have them."""
+    """Sums (a, b, answer) as the chat template and the completion format have them."""
     answered = list(answered)
     prompts = {
         (a, b): tokenizer.apply_chat_template(
@@ -164,11 +166,11 @@ def _encode(
         )
         for a, b in {(a, b) for a, b, _ in answered}
     }
-    replies = tokenizer(
-        [reply(*item, recipe.reply_format) + tokenizer.eos_token for item in answered],
+    completions = tokenizer(
+        [completion(*item, recipe.completion_format) + tokenizer.eos_token for item in answered],
         padding=True,
         padding_side="right",
         return_tensors="pt",
     )
-    ids = [torch.tensor([prompts[a, b] for a, b, _ in answered]), replies["input_ids"]]
-    return Dialogues(torch.cat(ids, dim=1), replies["attention_mask"].float())
+    ids = [torch.tensor([prompts[a, b] for a, b, _ in answered]), completions["input_ids"]]
+    return Dialogues(torch.cat(ids, dim=1), completions["attention_mask"].float())

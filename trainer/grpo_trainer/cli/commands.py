@@ -25,10 +25,10 @@ Given = list[tuple[Flag, Any]]
 
 def run(arguments: Namespace) -> int:
     """Train; on a directory that holds a run, go on with it."""
-    from ..reporting import RunLayout  # slow, and the other commands do without
+    from ..reporting import RunPaths  # slow, and the other commands do without
 
     given, run_dir = given_flags(arguments), arguments.run_dir
-    stored = RunLayout.of(RunOptions(run_dir)).spec if run_dir is not None else None
+    stored = RunPaths.of(RunOptions(run_dir)).spec if run_dir is not None else None
     earlier = read_document(str(stored)) if stored is not None and stored.exists() else None
     base = read_document(arguments.file) if arguments.file is not None else earlier
     job = job_of(base, given)

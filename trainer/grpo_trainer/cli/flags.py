@@ -112,7 +112,7 @@ FLAGS: tuple[Flag, ...] = (
         also={"spec.consumers.replicas": 1},
     ),
     Flag("-i", "--num-inferencer", "spec.producers.replicas", int, "inference producers"),
-    Flag("-g", "--num-generations", "spec.sampling.numGenerations", int, "replies per prompt"),
+    Flag("-g", "--num-generations", "spec.sampling.numGenerations", int, "completions per prompt"),
     Flag(
         "-ibs",
         "--inference-batch-size",
@@ -208,7 +208,13 @@ FLAGS: tuple[Flag, ...] = (
         str,
         "system message; default: one per reward type",
     ),
-    Flag("-mnt", "--max-new-tokens", "spec.sampling.maxNewTokens", int, "longest reply in tokens"),
+    Flag(
+        "-mnt",
+        "--max-new-tokens",
+        "spec.sampling.maxNewTokens",
+        int,
+        "longest completion in tokens",
+    ),
     Flag(
         "-mpt",
         "--max-prompt-tokens",
@@ -244,7 +250,7 @@ FLAGS: tuple[Flag, ...] = (
         "--reward-type",
         "spec.reward.type",
         str,
-        "how replies are scored",
+        "how completions are scored",
         choices=tuple(map(str, RewardType)),
     ),
     Flag(

@@ -145,7 +145,7 @@ class Consumer:
                 self._sent.set()
 
     @ray.method(concurrency_group=PUBLISH)
-    def let_go(self) -> None:
+    def release_snapshot(self) -> None:
         """The snapshot was sent: the next one may be written over it."""
         self._sent.set()
 
@@ -172,10 +172,10 @@ class Consumer:
         return _fault_of(self._sender.send, version, exporter.entries, exporter.buffer)
 
     @ray.method(concurrency_group=WATCH)
-    def call_off(self, version: int) -> None:
+    def abort_broadcast(self, version: int) -> None:
         """End the wait for receivers of a version."""
         if self._sender is not None:
-            self._sender.call_off(version)
+            self._sender.abort_broadcast(version)
 
     @ray.method(concurrency_group=WATCH)
     def stacks(self) -> str:

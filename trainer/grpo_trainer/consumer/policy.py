@@ -14,9 +14,9 @@ from transformers import AutoModelForCausalLM
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.spec import Dtype, ResolvedAlgorithm
 
-from .layout import (
+from .parallel_dims import (
     MAX_GRADIENT_NORM,
-    Layout,
+    ParallelDims,
     PluginKind,
     flash_attention_available,
     make_plugin,
@@ -31,7 +31,7 @@ FINAL_LEARNING_RATE = 0.1
 class PolicyOptions:
     """What a training process builds."""
 
-    layout: Layout
+    layout: ParallelDims
     rank: int
     model_path: str
     """Directory or hub id of the weights to start from."""
@@ -99,7 +99,7 @@ class Policy:
             dtype = torch.float32 if options.dtype is Dtype.FLOAT32 else torch.bfloat16
             return model.requires_grad_(False).to(self.device, dtype)
         self.reference_plugin = make_plugin(
-            Layout(layout.world, layout.tensor_parallel, layout.pipeline_parallel),
+            ParallelDims(layout.world, layout.tensor_parallel, layout.pipeline_parallel),
             options.dtype,
             microbatch=options.microbatch,
             on_cuda=options.device == "cuda",

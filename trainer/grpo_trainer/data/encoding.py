@@ -8,7 +8,7 @@ import jinja2
 import numpy as np
 
 from ..errors import InvalidDataError, InvalidInputError
-from ..records import Prompt, Row
+from ..messages import Prompt, Row
 from .faults import Fault, refuse
 
 
@@ -40,7 +40,7 @@ class EncodedPrompts:
 def encode_prompts(
     rows: Sequence[Row], tokenizer: ChatTokenizer, *, system: str, max_prompt_tokens: int
 ) -> EncodedPrompts:
-    """Encode each row up to the point where the reply begins.
+    """Encode each row up to the point where the completion begins.
 
     A non-empty `system` message opens every conversation that has none of its own. Prompts of more
     than `max_prompt_tokens` tokens are dropped and counted, never cut: a cut prompt has lost the

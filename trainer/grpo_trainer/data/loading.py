@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ..builtin.addition import ADDITION_PATHS, addition_rows
 from ..builtin.names import is_builtin
-from ..records import Row
+from ..messages import Row
 from ..spec.training import DatasetSpec, RewardType
 from .faults import Fault, refuse
 from .files import Record, read_records

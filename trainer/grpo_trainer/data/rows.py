@@ -4,7 +4,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, TypeVar
 
-from ..records import Message, Row, TestCases
+from ..messages import Message, Row, TestCases
 from ..spec.training import DatasetSpec, RewardType
 from .faults import Fault, UnfitError, shown
 from .files import Record, parse_json
@@ -56,7 +56,7 @@ def parse_row(record: Record, columns: DatasetSpec, reward: RewardType) -> Row |
 
 
 def parse_messages(value: Any) -> tuple[Message, ...]:
-    """A question as text, one message, or a conversation that waits for a reply."""
+    """A question as text, one message, or a conversation that waits for a completion."""
     if isinstance(value, str):
         value = {"role": "user", "content": value}
     turns = [value] if isinstance(value, dict) else value
@@ -68,7 +68,7 @@ def parse_messages(value: Any) -> tuple[Message, ...]:
         raise UnfitError("no user message", "at least one message with role user")
     if messages[-1].role == "assistant":
         raise UnfitError(
-            "a last message with role assistant", "a last message that asks for a reply"
+            "a last message with role assistant", "a last message that asks for a completion"
         )
     return messages
 

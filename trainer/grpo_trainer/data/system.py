@@ -1,4 +1,4 @@
-"""The system message that asks for the form of reply a reward can read."""
+"""The system message that asks for the form of completion a reward can read."""
 
 from ..spec.training import RewardSpec, RewardType
 

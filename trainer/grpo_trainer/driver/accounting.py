@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from grpo_trainer.reports import EvaluationReport, Outcome, StepReport, Summary
+from grpo_trainer.events import EvaluationReport, Outcome, StepReport, Summary
 
 
 class PhaseName(StrEnum):

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_trainer.consumer.layout import Layout
+from grpo_trainer.consumer.parallel_dims import ParallelDims
 from grpo_trainer.consumer.policy import PolicyOptions
+from grpo_trainer.messages import ScoredGroup
 from grpo_trainer.options import RunOptions
 from grpo_trainer.pipeline import PromptSource, RolloutBuffer
-from grpo_trainer.records import ScoredGroup
-from grpo_trainer.reporting import Reporter, RunLayout
+from grpo_trainer.reporting import Reporter, RunPaths
 from grpo_trainer.rewards import Scorer
 from grpo_trainer.rollout.engine import EngineOptions
 from grpo_trainer.spec import (
@@ -24,15 +24,15 @@ from grpo_trainer.spec import (
 )
 
 from .autoscale import Autoscaler, Range
-from .board import Board
 from .checkpoints import Checkpoint, CheckpointStore
 from .consumers import ConsumerGroup
-from .delivery import Broadcast, Delivery
-from .parts import Parts, PolicyFactory, score_rollout
 from .prepare import Prepared
 from .producer_link import ProducerSettings, Work
 from .producers import PoolEvents, ProducerPool
 from .ray_session import device_for
+from .run_context import PolicyFactory, RunContext, score_rollout
+from .weight_publisher import Broadcast, WeightPublisher
+from .weight_registry import WeightRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Placement:
     """Where a run lives on this machine."""
 
     options: RunOptions
-    layout: RunLayout
+    layout: RunPaths
     store: CheckpointStore
 
 
@@ -52,7 +52,7 @@ def assemble(
     scorer: Scorer,
     reporter: Reporter,
     on_change: Callable[[], None],
-) -> Parts:
+) -> RunContext:
     """Everything but the producers; `on_change` is called when consumers come up or go down."""
     algorithm = resolve_algorithm(spec)
     source = PromptSource(len(prepared.train.prompts), spec.num_episodes, spec.seed)
@@ -73,7 +73,7 @@ def assemble(
         first_step=origin.step if origin else 0,
     )
     c = spec.consumers
-    layout = Layout(
+    layout = ParallelDims(
         spec.consumer_processes,
         c.tensor_parallel_size,
         c.pipeline_parallel_size,
@@ -88,7 +88,7 @@ def assemble(
         call_seconds=float(spec.stall_timeout_seconds),
         on_change=on_change,
     )
-    return Parts(
+    return RunContext(
         spec=spec,
         algorithm=algorithm,
         prepared=prepared,
@@ -111,7 +111,7 @@ def assemble(
 
 
 def producer_pool(
-    parts: Parts, place: Placement, python: Path | None, events: PoolEvents
+    parts: RunContext, place: Placement, python: Path | None, events: PoolEvents
 ) -> ProducerPool:
     """The producers of a run, in the environment of another interpreter where one is given."""
     spec, prepared = parts.spec, parts.prepared
@@ -122,7 +122,7 @@ def producer_pool(
         dtype=spec.model.dtype,
         device=device,
         microbatch=spec.batch.inference_microbatch_size,
-        microbatch_replies=spec.batch.inference_microbatch_size * spec.sampling.num_generations,
+        microbatch_completions=spec.batch.inference_microbatch_size * spec.sampling.num_generations,
         trust_remote_code=spec.model.trust_remote_code,
         max_tokens=spec.sampling.max_prompt_tokens + spec.sampling.max_new_tokens,
         tensor_parallel_size=spec.producers.tensor_parallel_size,
@@ -145,7 +145,7 @@ def producer_pool(
         parts.buffer,
         prepared.train.prompts,
         on_rollout=lambda lease, rollout: score_rollout(parts, lease, rollout),
-        board=Board(parts.consumers.fetch),
+        board=WeightRegistry(parts.consumers.fetch),
     )
     # In a cluster the operator makes as many places as are wanted; a Ray of our own has them all.
     choosing = place.options.ray_address is None and spec.producers.autoscale is not None
@@ -153,17 +153,17 @@ def producer_pool(
     return ProducerPool(settings, work, events, limit=limit)
 
 
-def delivery_of(parts: Parts, pool: ProducerPool, place: Placement) -> Delivery:
+def delivery_of(parts: RunContext, pool: ProducerPool, place: Placement) -> WeightPublisher:
     """What takes the weights to the producers, in the way that the spec asks for."""
     spec = parts.spec
     if spec.producers.weight_transport is WeightTransport.OBJECT_STORE:
-        return Delivery(parts.consumers, pool)
+        return WeightPublisher(parts.consumers, pool)
     accelerators = (spec.consumers.accelerator, spec.producers.accelerator)
     devices = {device_for(accelerator, place.options) for accelerator in accelerators}
     backend = "nccl" if devices == {"cuda"} else "gloo"
     width = spec.producers.tensor_parallel_size
     broadcast = Broadcast(parts.consumers, pool, backend=backend, width=width)
-    return Delivery(parts.consumers, pool, broadcast)
+    return WeightPublisher(parts.consumers, pool, broadcast)
 
 
 def autoscaler_of(spec: GRPOJobSpec) -> Autoscaler | None:
@@ -178,7 +178,7 @@ def _policy_factory(
     spec: GRPOJobSpec,
     algorithm: ResolvedAlgorithm,
     prepared: Prepared,
-    layout: Layout,
+    layout: ParallelDims,
     device: str,
     traces: Path | None,
 ) -> PolicyFactory:

@@ -12,7 +12,7 @@ from ray.exceptions import RayError, RayTaskError
 from grpo_trainer.algorithm.batching import StepBatch
 from grpo_trainer.algorithm.totals import LossSums
 from grpo_trainer.consumer.actor import PUBLISH, WATCH, Consumer
-from grpo_trainer.consumer.layout import Layout
+from grpo_trainer.consumer.parallel_dims import ParallelDims
 from grpo_trainer.consumer.policy import PolicyOptions
 from grpo_trainer.consumer.training import StepResult
 from grpo_trainer.errors import InvalidInputError
@@ -42,7 +42,7 @@ class ConsumerGroup:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: ParallelDims,
         *,
         device: str,
         master_port: int | None,
@@ -139,9 +139,9 @@ class ConsumerGroup:
         except ConsumersLostError:
             return None  # the loop hears of it from its own calls
 
-    async def let_go(self) -> None:
+    async def release_snapshot(self) -> None:
         """Allow the next snapshot, as this one was sent."""
-        await self._all([r.let_go.remote() for r in self.exporters])
+        await self._all([r.release_snapshot.remote() for r in self.exporters])
 
     async def open_group(self, size: int, backend: str) -> list[Stage]:
         """Begin a group of so many members for each pipeline stage."""
@@ -155,10 +155,10 @@ class ConsumerGroup:
         """Broadcast a version; returns what went wrong, or nothing."""
         return _first(await self._all([r.send.remote(version) for r in self.exporters]))
 
-    def call_off(self, version: int) -> None:
+    def abort_broadcast(self, version: int) -> None:
         """Have `send` not wait for its receivers."""
         for rank in self.exporters:
-            rank.call_off.remote(version)
+            rank.abort_broadcast.remote(version)
 
     async def save(self, directory: Path, step: int) -> None:
         """Write weights and training state of all ranks."""

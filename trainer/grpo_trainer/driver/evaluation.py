@@ -4,11 +4,11 @@ import time
 from collections.abc import Mapping
 
 from grpo_trainer.data import EncodedPrompts
-from grpo_trainer.records import GenerationRequest, Prompt, Rollout, SamplingParams, Score
-from grpo_trainer.reports import EvaluatedSample, EvaluationReport
+from grpo_trainer.events import EvaluatedSample, EvaluationReport
+from grpo_trainer.messages import GenerationRequest, Prompt, Rollout, SamplingParams, Score
 from grpo_trainer.rewards import Scorer
 
-from .board import Board
+from .weight_registry import WeightRegistry
 
 
 class Evaluator:
@@ -19,7 +19,7 @@ class Evaluator:
         sets: Mapping[str, EncodedPrompts],
         sampling: SamplingParams,
         seed: int,
-        board: Board,
+        board: WeightRegistry,
         scorer: Scorer,
     ) -> None:
         self._sets = sets

@@ -17,20 +17,20 @@ from typing import Any
 from grpo_trainer.algorithm.batching import StepBatch, build_step
 from grpo_trainer.algorithm.totals import LossSums
 from grpo_trainer.consumer.policy import learning_rate
+from grpo_trainer.events import CheckpointReport
+from grpo_trainer.messages import ScoredGroup
 from grpo_trainer.pipeline import Batch
-from grpo_trainer.records import ScoredGroup
-from grpo_trainer.reports import CheckpointReport
 
 from .accounting import Ledger, PhaseClock, PhaseName
 from .autoscale import Autoscaler
-from .books import Books, ledger_of
 from .checkpoints import Checkpoint
 from .consumers import ConsumersLostError, TrainedStep
-from .delivery import Delivery
 from .evaluation import Evaluator
 from .model_files import write_model_files
-from .parts import Parts
 from .producers import ProducerPool
+from .run_context import RunContext
+from .step_recorder import StepRecorder, ledger_of
+from .weight_publisher import WeightPublisher
 
 _log = logging.getLogger(__name__)
 
@@ -46,9 +46,9 @@ class TrainingLoop:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: RunContext,
         pool: ProducerPool,
-        delivery: Delivery,
+        delivery: WeightPublisher,
         evaluator: Evaluator | None,
         autoscaler: Autoscaler | None,
         origin: Checkpoint | None,
@@ -67,7 +67,7 @@ class TrainingLoop:
         # A checkpoint of this run need not be written again; one of another run is not its own.
         own = parts.store.newest()
         self._saved = own.step if own else -1
-        self._books = Books(parts, pool, autoscaler, ledger_of(origin))
+        self._books = StepRecorder(parts, pool, autoscaler, ledger_of(origin))
         self.step = origin.step if origin else 0
         self.newest_checkpoint = origin
 
@@ -158,7 +158,7 @@ class TrainingLoop:
                 await self._evaluate()
         # Reported first: a checkpoint that knows a step must not be without its line in the books.
         with clock.phase(PhaseName.REPORT):
-            self._books.close_step(batch, built, trained, *clock.lap())
+            self._books.record(batch, built, trained, *clock.lap())
             if self._measuring is None or self._measuring.done():
                 self._measuring = asyncio.create_task(self._pool.refresh_stats())
         with clock.phase(PhaseName.CHECKPOINT):

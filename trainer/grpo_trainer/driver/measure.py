@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpo_trainer.algorithm.batching import StepBatch
+from grpo_trainer.events import GroupCounts, LoggedSample, StepReport
+from grpo_trainer.messages import Floats, ScoredGroup
 from grpo_trainer.pipeline import Batch
-from grpo_trainer.records import Floats, ScoredGroup
-from grpo_trainer.reports import GroupCounts, LoggedSample, StepReport
 
 from .accounting import PhaseName
 from .consumers import TrainedStep
@@ -80,7 +80,7 @@ def step_report(
 def _note(batch: Batch[ScoredGroup], built: StepBatch) -> str:
     if built.statistics.trained_samples == 0:
         if built.denominators.samples == 0:
-            return "nothing to train on: no reply could be used"
+            return "nothing to train on: no completion could be used"
         return "nothing to train on: within each group all rewards are equal"
     if batch.filtered:
         return f"{len(batch.filtered)} groups filtered"
@@ -90,7 +90,7 @@ def _note(batch: Batch[ScoredGroup], built: StepBatch) -> str:
 def logged_samples(
     groups: Sequence[ScoredGroup], advantages: Sequence[Floats]
 ) -> list[LoggedSample]:
-    """Every reply of a step with what it earned."""
+    """Every completion of a step with what it earned."""
     return [
         LoggedSample(
             source=group.prompt.row.source,

@@ -9,7 +9,7 @@ from typing import Any
 from grpo_trainer.builtin import OnProgress, default_cache, resolve_model_path
 from grpo_trainer.data import EncodedPrompts, encode_prompts, load_rows, system_prompt
 from grpo_trainer.errors import InvalidInputError
-from grpo_trainer.records import Row, SamplingParams
+from grpo_trainer.messages import Row, SamplingParams
 from grpo_trainer.rewards import check_answers
 from grpo_trainer.spec import GRPOJobSpec, resolve_stop_strings
 
@@ -105,7 +105,7 @@ def planned_steps(spec: GRPOJobSpec, prompts: int) -> int:
 
 
 def check_context(spec: GRPOJobSpec, path: str) -> None:
-    """The longest prompt with the longest reply must fit the model; raises InvalidInputError."""
+    """Raise InvalidInputError if the longest prompt and completion exceed the model's context."""
     from transformers import AutoConfig
 
     trust = spec.model.trust_remote_code
@@ -114,11 +114,11 @@ def check_context(spec: GRPOJobSpec, path: str) -> None:
     except (OSError, ValueError) as error:
         raise _unfit_model(path, "configuration", error) from error
     limit = getattr(config, "max_position_embeddings", None)
-    prompt, reply = spec.sampling.max_prompt_tokens, spec.sampling.max_new_tokens
-    if limit is not None and prompt + reply > limit:
+    prompt, completion = spec.sampling.max_prompt_tokens, spec.sampling.max_new_tokens
+    if limit is not None and prompt + completion > limit:
         raise InvalidInputError(
-            f"spec.sampling.maxNewTokens: {reply} is not legal: with maxPromptTokens {prompt} at "
-            f"most {limit - prompt}, for the context of {path} is {limit} tokens"
+            f"spec.sampling.maxNewTokens: {completion} is not legal: with maxPromptTokens {prompt} "
+            f"at most {limit - prompt}, for the context of {path} is {limit} tokens"
         )
 
 

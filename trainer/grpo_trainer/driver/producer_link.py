@@ -11,19 +11,19 @@ from typing import Any
 
 from ray.exceptions import RayTaskError
 
-from grpo_trainer.pipeline import Lease, RolloutBuffer
-from grpo_trainer.records import (
+from grpo_trainer.messages import (
     GenerationRequest,
     Prompt,
     Rollout,
     SamplingParams,
     ScoredGroup,
 )
+from grpo_trainer.pipeline import Lease, RolloutBuffer
 from grpo_trainer.rollout.engine import EngineOptions
 from grpo_trainer.rollout.producer import ProducerStats
-from grpo_trainer.transport.plan import Seat
+from grpo_trainer.transport.plan import GroupMember
 
-from .board import NO_VERSION, Board
+from .weight_registry import NO_VERSION, WeightRegistry
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Work:
     prompts: Sequence[Prompt]
     on_rollout: OnRollout
     """Scores a rollout and completes its lease."""
-    board: Board
+    board: WeightRegistry
 
 
 class _ToldToStopError(Exception):
@@ -136,10 +136,10 @@ class ProducerLink:
         async with asyncio.timeout(self._settings.call_seconds):
             self.stats = await self.actor.stats.remote()
 
-    async def join_group(self, seats: Sequence[Seat]) -> None:
+    async def join_group(self, members: Sequence[GroupMember]) -> None:
         """Have it join a group for broadcasts."""
         async with asyncio.timeout(self._settings.call_seconds):
-            await self.actor.join_group.remote(seats)
+            await self.actor.join_group.remote(members)
 
     async def receive(self, version: int) -> None:
         """Have it take part in a broadcast."""

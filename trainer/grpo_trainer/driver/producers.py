@@ -15,10 +15,10 @@ from ray.exceptions import RayError, RayTaskError
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.rollout.producer import Producer
 
-from .board import NO_VERSION, Board
 from .consumers import describe
 from .producer_link import ProducerLink, ProducerSettings, Work
 from .ray_session import PRODUCER
+from .weight_registry import NO_VERSION, WeightRegistry
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ NODES_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ClusterCapacity:
     """Where producers can be."""
 
     places: int
@@ -85,7 +85,7 @@ class ProducerPool:
         """Producers that would keep the consumers busy, once that is known."""
 
     @property
-    def board(self) -> Board:
+    def board(self) -> WeightRegistry:
         """Where weights and evaluations are put up."""
         return self._work.board
 
@@ -165,7 +165,7 @@ class ProducerPool:
             ray.kill(link.actor)
         self._up.clear()
 
-    def _look(self, room: Room) -> None:
+    def _look(self, room: ClusterCapacity) -> None:
         """Follow the room and the wish: stop what is on a leaving node, and what is too many."""
         if room.places != self._places:
             _log.info("room for %d producers, was %d", room.places, self._places)
@@ -253,11 +253,13 @@ class ProducerPool:
             self._events.changed()
 
 
-def producer_room() -> Room:
+def producer_room() -> ClusterCapacity:
     """The places of all nodes that are alive, and the nodes that Ray calls draining."""
     leaving = frozenset(ray_state.get_draining_nodes())
     staying = (n for n in ray.nodes() if n["Alive"] and n["NodeID"] not in leaving)
-    return Room(sum(int(node["Resources"].get(PRODUCER, 0)) for node in staying), leaving)
+    return ClusterCapacity(
+        sum(int(node["Resources"].get(PRODUCER, 0)) for node in staying), leaving
+    )
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from grpo_trainer.builtin import OnProgress
 from grpo_trainer.environment import check_vllm_python, vllm_python
+from grpo_trainer.events import Outcome, Summary, WorkerReport
 from grpo_trainer.options import RunOptions
-from grpo_trainer.reporting import Reporter, RunLayout, open_reporter
-from grpo_trainer.reports import Outcome, Summary, WorkerReport
+from grpo_trainer.reporting import Reporter, RunPaths, open_reporter
 from grpo_trainer.rewards import Scorer
 from grpo_trainer.spec import Backend, ExitCode, GRPOJob, GRPOJobSpec
 
@@ -81,7 +81,7 @@ class _Run:
         self._options = options
         self._reporter = reporter
         self._drain = drain
-        self._layout = RunLayout.of(options)
+        self._layout = RunPaths.of(options)
         self._store = CheckpointStore(self._layout.checkpoints, spec.checkpoint.keep_last)
         self._total_steps = 0
         self._consumers: ConsumerGroup | None = None

@@ -18,12 +18,12 @@ from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Generic
 
-from grpo_trainer.reports import GroupCounts
+from grpo_trainer.events import GroupCounts
 
 from .admission import Limits, fair_share, startable
 from .batch import Batch, BufferedGroup, GroupT
 from .leases import Lease, LeaseBook
-from .source import Fate, PromptSource, SourceState, Ticket
+from .source import PromptOutcome, PromptSource, SourceState, Ticket
 
 logger = logging.getLogger(__name__)
 
@@ -207,8 +207,8 @@ class RolloutBuffer(Generic[GroupT]):
         """The batch was trained: its prompts, and those filtered on the way to it, are finished."""
         known = self._uncommitted.pop(batch.step, None)
         assert known is batch, f"batch {batch.step} is committed already or from before a reset"
-        self._finish(batch.serials, Fate.TRAINED)
-        self._finish(batch.filtered, Fate.FILTERED)
+        self._finish(batch.serials, PromptOutcome.TRAINED)
+        self._finish(batch.filtered, PromptOutcome.FILTERED)
         self._settle()
 
     def reset(self, state: Mapping[str, Any], step: int) -> None:
@@ -280,7 +280,7 @@ class RolloutBuffer(Generic[GroupT]):
     def _settle(self) -> None:
         """After every change: all who wait look again, in the order in which they came."""
         if self._over():
-            self._finish(self._filtered, Fate.FILTERED)
+            self._finish(self._filtered, PromptOutcome.FILTERED)
             self._filtered = []
         self._changed.set()
         self._changed.clear()
@@ -292,7 +292,7 @@ class RolloutBuffer(Generic[GroupT]):
         return tuple(leases)
 
     def _expire(self, lease: Lease) -> None:
-        logger.warning("row %d: no reply from %s in time", lease.ticket.row, lease.producer)
+        logger.warning("row %d: no completion from %s in time", lease.ticket.row, lease.producer)
         self.fail(lease)
 
     def _retry(self, ticket: Ticket) -> None:
@@ -301,7 +301,7 @@ class RolloutBuffer(Generic[GroupT]):
             self._source.give_back(ticket)
         else:
             logger.warning("row %d: dropped after %d attempts", ticket.row, ticket.attempt)
-            self._source.finish(ticket.serial, Fate.DROPPED)
+            self._source.finish(ticket.serial, PromptOutcome.DROPPED)
 
     def _requeue_stale(self) -> None:
         # Not a failure: dropping what others overtook would drop the prompts with long answers.
@@ -337,7 +337,7 @@ class RolloutBuffer(Generic[GroupT]):
         self._settle()
         return batch
 
-    def _finish(self, serials: Iterable[int], fate: Fate) -> None:
+    def _finish(self, serials: Iterable[int], fate: PromptOutcome) -> None:
         for serial in serials:
             self._source.finish(serial, fate)
 

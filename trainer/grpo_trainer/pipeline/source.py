@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_trainer.errors import InvalidInputError
-from grpo_trainer.reports import GroupCounts
+from grpo_trainer.events import GroupCounts
 
 
-class Fate(StrEnum):
+class PromptOutcome(StrEnum):
     """How an offered prompt ends; each ends once."""
 
     TRAINED = "trained"
@@ -111,7 +111,7 @@ class PromptSource:
         self._counts["requeued"] += 1
         heapq.heappush(self._pending, (ticket.serial, ticket))
 
-    def finish(self, serial: int, fate: Fate) -> None:
+    def finish(self, serial: int, fate: PromptOutcome) -> None:
         """Record the end of a prompt that was taken."""
         self._assert_open(serial)
         self._counts[fate] += 1

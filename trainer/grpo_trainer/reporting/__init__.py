@@ -1,7 +1,7 @@
 """Reports of a run: files, metrics, progress, terminal and trackers behind one `Reporter`."""
 
-from .layout import RunLayout
+from .paths import RunPaths
 from .reporter import Reporter, open_reporter
 from .tracking import check_tracking
 
-__all__ = ["Reporter", "RunLayout", "check_tracking", "open_reporter"]
+__all__ = ["Reporter", "RunPaths", "check_tracking", "open_reporter"]

@@ -9,7 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..reports import (
+from ..events import (
     CheckpointReport,
     EvaluationReport,
     StepReport,

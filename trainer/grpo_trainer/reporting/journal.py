@@ -9,21 +9,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ..reports import EvaluationReport, LoggedSample, StepReport, Summary
+from ..events import EvaluationReport, LoggedSample, StepReport, Summary
 from ..spec import GRPOJob
-from .layout import RunLayout
 from .metrics import Series
+from .paths import RunPaths
 from .sink import Sink
 
 
 class Journal(Sink):
     """Appends a line per step to `metrics.jsonl`; every other file is written whole or not at all.
 
-    All of it is ASCII: a reply may hold any code point, lone surrogates included, and a log must
-    never end a run.
+    All of it is ASCII: a completion may hold any code point, lone surrogates included, and a log
+    must never end a run.
     """
 
-    def __init__(self, layout: RunLayout, job: GRPOJob) -> None:
+    def __init__(self, layout: RunPaths, job: GRPOJob) -> None:
         self._layout = layout
         self._last: tuple[int, dict[str, Any]] | None = None
         """The last line and where it begins."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from ..reports import CheckpointReport, EvaluationReport, StepReport
+from ..events import CheckpointReport, EvaluationReport, StepReport
 
 Reading = float | None | Mapping[str, float]
 """A value, none this time, or one value per label."""
@@ -55,12 +55,12 @@ METRICS: tuple[Metric, ...] = (
     _gauge("grpo_accuracy_mean", "Share of right answers.", lambda r: r.accuracy_mean),
     _gauge(
         "grpo_format_accuracy_mean",
-        "Share of replies in the required format.",
+        "Share of completions in the required format.",
         lambda r: r.format_accuracy_mean,
     ),
     _gauge(
         "grpo_response_tokens_mean",
-        "Mean reply length of the step in tokens.",
+        "Mean completion length of the step in tokens.",
         lambda r: r.response_tokens_mean,
     ),
     _counter("grpo_samples_total", "Samples trained on.", lambda r: r.samples, per_step=True),
@@ -139,7 +139,7 @@ METRICS: tuple[Metric, ...] = (
     _gauge("grpo_checkpoint_seconds", "Time to write the newest checkpoint."),
     _counter(
         "grpo_scoring_errors_total",
-        "Replies that could not be scored.",
+        "Completions that could not be scored.",
         lambda r: r.scoring_errors,
         "reason",
     ),
@@ -151,7 +151,7 @@ EXTRAS: tuple[Metric, ...] = (
     _gauge("seconds", "Wall time since the previous step's end.", lambda r: r.seconds),
     _gauge("reward_std", "Mean of the groups' standard deviations.", lambda r: r.reward_std),
     _gauge("zero_std_fraction", "Share of groups without signal.", lambda r: r.zero_std_fraction),
-    _gauge("truncated_fraction", "Share of replies cut off.", lambda r: r.truncated_fraction),
+    _gauge("truncated_fraction", "Share of completions cut off.", lambda r: r.truncated_fraction),
 )
 """What only the journal and the trackers keep."""
 

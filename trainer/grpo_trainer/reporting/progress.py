@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from ..reports import CheckpointReport, Outcome, StepReport, Summary, WorkerReport
+from ..events import CheckpointReport, Outcome, StepReport, Summary, WorkerReport
 from ..spec import (
     CheckpointStatus,
     MetricsStatus,

@@ -12,7 +12,7 @@ from prometheus_client.core import (
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from ..reports import StepReport
+from ..events import StepReport
 from .metrics import METRICS, Kind, Metric, MetricValues, Series
 from .sink import Sink
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ..options import RunOptions
-from ..reports import (
+from ..events import (
     CheckpointReport,
     EvaluationReport,
     LoggedSample,
@@ -15,11 +14,12 @@ from ..reports import (
     Summary,
     WorkerReport,
 )
+from ..options import RunOptions
 from ..spec import GRPOJob, Progress
 from .display import make_display
 from .journal import Journal
-from .layout import RunLayout
 from .metrics import MetricValues
+from .paths import RunPaths
 from .progress import ProgressTracker
 from .prometheus import Exposition
 from .server import Server
@@ -123,7 +123,7 @@ async def open_reporter(
     InvalidInputError for trackers, an address or a run directory that cannot work.
     """
     check_tracking(job.spec)
-    layout = RunLayout.of(options)
+    layout = RunPaths.of(options)
     values, tracker = MetricValues(), ProgressTracker(options.attempt)
     journal, exposition = Journal(layout, job), Exposition(values)
 

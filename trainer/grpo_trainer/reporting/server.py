@@ -14,7 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from ..errors import InvalidInputError
 from ..options import RunOptions
-from .layout import RunLayout
+from .paths import RunPaths
 from .progress import ProgressTracker
 from .prometheus import Exposition
 
@@ -28,7 +28,7 @@ class Server:
     def __init__(
         self,
         options: RunOptions,
-        layout: RunLayout,
+        layout: RunPaths,
         exposition: Exposition,
         tracker: ProgressTracker,
         on_drain: Callable[[], None],

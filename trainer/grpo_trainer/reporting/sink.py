@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from ..reports import (
+from ..events import (
     CheckpointReport,
     EvaluationReport,
     LoggedSample,

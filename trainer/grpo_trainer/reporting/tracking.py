@@ -9,10 +9,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..errors import InvalidInputError
-from ..reports import EvaluationReport, StepReport
+from ..events import EvaluationReport, StepReport
 from ..spec import GRPOJob, GRPOJobSpec
-from .layout import RunLayout
 from .metrics import STEP_METRICS, Series
+from .paths import RunPaths
 from .sink import Sink
 
 _WANDB_HOST = "api.wandb.ai"
@@ -44,7 +44,7 @@ def check_tracking(spec: GRPOJobSpec) -> None:
         raise InvalidInputError(faults)
 
 
-def make_trackers(job: GRPOJob, layout: RunLayout) -> list[Sink]:
+def make_trackers(job: GRPOJob, layout: RunPaths) -> list[Sink]:
     """A sink per tracker of the spec; `check_tracking` has passed."""
     trackers: list[Sink] = []
     if job.spec.tracking.tensorboard:
@@ -57,7 +57,7 @@ def make_trackers(job: GRPOJob, layout: RunLayout) -> list[Sink]:
 class TensorBoard(Sink):
     """Scalars under the metrics' names, one event file per start of training."""
 
-    def __init__(self, layout: RunLayout) -> None:
+    def __init__(self, layout: RunPaths) -> None:
         self._layout = layout
         self._writer: Any = None
 
@@ -86,7 +86,7 @@ class TensorBoard(Sink):
 class Wandb(Sink):
     """The same scalars; the step is a metric, so that redone steps may be logged again."""
 
-    def __init__(self, job: GRPOJob, layout: RunLayout) -> None:
+    def __init__(self, job: GRPOJob, layout: RunPaths) -> None:
         import wandb
 
         spec = job.spec.tracking.wandb

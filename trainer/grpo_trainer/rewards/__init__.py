@@ -1,4 +1,5 @@
-"""Rewards: how replies are scored, in processes that may be killed, and how rewards are shaped."""
+"""Rewards: how completions are scored, in processes that may be killed, and how rewards are
+shaped."""
 
 from .checks import check_answers
 from .functions import make_reward

@@ -51,7 +51,7 @@ def is_plain(gold: str) -> bool:
 
 
 def is_usable(gold: str) -> bool:
-    """Whether some reply can be right: the reference has a meaning, and equals itself."""
+    """Whether some completion can be right: the reference has a meaning, and equals itself."""
     return is_plain(gold) or matches(gold, gold)
 
 

@@ -1,4 +1,5 @@
-"""Checks before any model loads: the reward works, and some reply to every row can be right."""
+"""Checks before any model loads: the reward works, and some completion to every row can be
+right."""
 
 import asyncio
 import logging
@@ -8,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from ..errors import InvalidDataError
-from ..records import Row
+from ..messages import Row
 from ..spec.training import RewardSpec, RewardType
 from . import symbolic
 from .answers import MAX_ANSWER_LENGTH, is_plain, is_usable
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 
 def check_answers(rows: Iterable[Row], reward: RewardSpec) -> None:
-    """Refuse rows that no reply can answer right, and a reward that cannot be loaded.
+    """Refuse rows that no completion can answer right, and a reward that cannot be loaded.
 
     Blocks, also where an event loop runs. Raises InvalidDataError with a fault for each such row,
     led by its `source`, and InvalidInputError for the reward itself.
@@ -36,7 +37,7 @@ def check_answers(rows: Iterable[Row], reward: RewardSpec) -> None:
         case RewardType.CODE:
             faults = [f"{row.source}: {fault}" for row in rows if (fault := _tests_fault(row))]
             if not landlock_version():
-                _log.warning("this kernel has no Landlock: programs of replies may read files")
+                _log.warning("this kernel has no Landlock: programs of completions may read files")
         case RewardType.CUSTOM:
             faults = []
     if faults:

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from ..errors import InvalidInputError
-from ..records import Row, Score, TestCases
+from ..messages import Row, Score, TestCases
 from .formats import python_block
 from .sandbox import Sandbox, SandboxError
 from .scores import graded
@@ -20,7 +20,7 @@ _INTEGER = re.compile(r"[+-]?\d+")
 
 
 def score_code(text: str, row: Row, *, timeout_seconds: float) -> Score:
-    """Run the reply's last Python block on the row's tests, until one fails."""
+    """Run the completion's last Python block on the row's tests, until one fails."""
     assert row.tests is not None, "rows are checked at load"
     program = python_block(text)
     seconds = _SHARE_OF_DEADLINE * timeout_seconds

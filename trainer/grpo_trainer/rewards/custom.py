@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import InvalidInputError
-from ..records import Row, Score
+from ..messages import Row, Score
 from ..spec.training import RewardSpec
 
 CustomFunction = Callable[[str, dict[str, Any]], float | dict[str, float]]

@@ -1,4 +1,4 @@
-"""Where a reply marks its answer: think/answer tags, the last box, the last Python block."""
+"""Where a completion marks its answer: think/answer tags, the last box, the last Python block."""
 
 import re
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ _PYTHON_BLOCK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """What a reply marks as its answer."""
+    """What a completion marks as its answer."""
 
     answer: str | None
     """None where nothing, or only white space, is marked."""
     well_formed: bool
-    """Whether the reply has the asked-for form."""
+    """Whether the completion has the asked-for form."""
 
 
 def think_answer(text: str) -> Extraction:

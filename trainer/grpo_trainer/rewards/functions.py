@@ -1,9 +1,9 @@
-"""From a reward's spec to the function that scores one reply."""
+"""From a reward's spec to the function that scores one completion."""
 
 from collections.abc import Callable
 from functools import partial
 
-from ..records import Row, Score
+from ..messages import Row, Score
 from ..spec.training import RewardSpec, RewardType
 from . import symbolic
 from .answers import matches
@@ -33,7 +33,7 @@ def make_reward(spec: RewardSpec) -> RewardFunction:
 
 
 def score_answer(text: str, row: Row, *, extract: Callable[[str], Extraction]) -> Score:
-    """Compare the answer that the reply marks with the row's reference."""
+    """Compare the answer that the completion marks with the row's reference."""
     assert row.answer is not None, "rows are checked at load"
     marked = extract(text)
     right = marked.answer is not None and matches(row.answer, marked.answer)

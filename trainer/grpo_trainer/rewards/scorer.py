@@ -1,10 +1,10 @@
-"""Scores the replies to a prompt in worker processes."""
+"""Scores the completions to a prompt in worker processes."""
 
 import logging
 from collections.abc import Sequence
 from functools import partial
 
-from ..records import Row, Score
+from ..messages import Row, Score
 from ..spec.training import RewardSpec, RewardType
 from .functions import make_reward
 from .pool import WorkerPool
@@ -15,7 +15,7 @@ _MEMORY_BYTES = 4 << 30  # a power of powers must not take the machine's memory
 
 
 def reward_pool(spec: RewardSpec, workers: int) -> WorkerPool[str, Row, Score]:
-    """Workers that score replies by this reward."""
+    """Workers that score completions by this reward."""
     return WorkerPool(
         partial(make_reward, spec),
         workers=workers,
@@ -25,10 +25,11 @@ def reward_pool(spec: RewardSpec, workers: int) -> WorkerPool[str, Row, Score]:
 
 
 class Scorer:
-    """Scores groups of replies, at most `workers` groups at a time, each reply with a deadline.
+    """Scores groups of completions, at most `workers` groups at a time, each completion with a
+    deadline.
 
-    A reply that hangs, kills its worker or raises gets no reward and names the reason in `error`
-    (`timeout`, `crash`, `exception`); the rest of its group is scored.
+    A completion that hangs, kills its worker or raises gets no reward and names the reason in
+    `error` (`timeout`, `crash`, `exception`); the rest of its group is scored.
     """
 
     def __init__(self, spec: RewardSpec, workers: int) -> None:
@@ -40,7 +41,7 @@ class Scorer:
         await self._pool.start()
 
     async def score(self, row: Row, texts: Sequence[str]) -> tuple[Score, ...]:
-        """One score per reply, in order."""
+        """One score per completion, in order."""
         results = await self._pool.map(row, list(texts))
         return tuple(
             self._unscored(row, result) if isinstance(result, Failure) else result
@@ -55,5 +56,7 @@ class Scorer:
         kind = f"{failure.reason} {failure.detail.partition(':')[0]}".strip()
         if kind not in self._seen:  # the rest are counted in the metrics
             self._seen.add(kind)
-            _log.warning("%s: a reply cannot be scored: %s", row.source, failure.detail or kind)
+            _log.warning(
+                "%s: a completion cannot be scored: %s", row.source, failure.detail or kind
+            )
         return Score(reward=None, format_accuracy=0.0, accuracy=0.0, error=failure.reason.value)

@@ -1,14 +1,14 @@
-"""Shaping of rewards after scoring: the soft penalty for long replies."""
+"""Shaping of rewards after scoring: the soft penalty for long completions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..records import Completion, Score
+from ..messages import Completion, Score
 from ..spec import ResolvedAlgorithm
 
 
 def overlong_penalty(length: int, max_new_tokens: int, buffer_tokens: int) -> float:
-    """The penalty in [-1, 0] of a reply of `length` tokens.
+    """The penalty in [-1, 0] of a completion of `length` tokens.
 
     0 up to `max_new_tokens - buffer_tokens`, then linear down to -1 at `max_new_tokens`: eq. 13 of
     DAPO, https://arxiv.org/abs/2503.14476.
@@ -25,7 +25,7 @@ def shape(
 ) -> tuple[Score, ...]:
     """Add the overlong penalty, in units of the reward, where the algorithm asks for it.
 
-    Accuracy stays as it was, so that it can be filtered on; unscored replies stay unscored.
+    Accuracy stays as it was, so that it can be filtered on; unscored completions stay unscored.
     """
     if not algorithm.overlong:
         return tuple(scores)

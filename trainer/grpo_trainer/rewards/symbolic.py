@@ -22,7 +22,7 @@ _UPRIGHT_LETTER = re.compile(r"\\math(?:rm|bf|it|sf)\s*\{([A-Za-z])\}")  # unkno
 
 
 def warm_up() -> None:
-    """Import and build the grammar's tables now rather than on a reply's time."""
+    """Import and build the grammar's tables now rather than on a completion's time."""
     assert equal(r"\frac{x}{2}", "0.5x")
 
 

@@ -1,8 +1,8 @@
-"""Sampling replies from a causal language model: one micro-batch, token by token.
+"""Sampling completions from a causal language model: one micro-batch, token by token.
 
-Not `model.generate`, for three reasons: it reads a prompt once per reply instead of once, it keeps
-finished replies in the batch until the last one ends, and it adds the stop tokens and warpers of
-the model's own generation config.
+Not `model.generate`, for three reasons: it reads a prompt once per completion instead of once, it
+keeps finished completions in the batch until the last one ends, and it adds the stop tokens and
+warpers of the model's own generation config.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from transformers import DynamicCache, PreTrainedModel, StopStringCriteria
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from grpo_trainer.algorithm.logprobs import sampling_distribution
-from grpo_trainer.records import GenerationRequest, Ints
+from grpo_trainer.messages import GenerationRequest, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Replies:
-    """N replies of at most T tokens; what lies beyond a reply's length has no meaning."""
+class Decoded:
+    """N completions of at most T tokens; what lies beyond a completion's length has no meaning."""
 
     tokens: Tensor
     """[N, T]"""
     logprobs: Tensor
     """[N, T] fp32, in the distribution that each token was drawn from; a greedy one is certain."""
     lengths: Tensor
-    """[N] tokens, with the one that ended the reply."""
+    """[N] tokens, with the one that ended the completion."""
     stopped: Tensor
     """[N] whether an end-of-sequence token or a stop string ended it, if only at the limit."""
 
     @classmethod
-    def empty(cls, rows: int, limit: int, device: torch.device) -> Replies:
+    def empty(cls, rows: int, limit: int, device: torch.device) -> Decoded:
         return cls(
             torch.zeros(rows, limit, dtype=torch.long, device=device),
             torch.zeros(rows, limit, device=device),
@@ -43,7 +43,7 @@ class Replies:
 
 
 class StopCondition:
-    """Whether a reply ends with its newest token."""
+    """Whether a completion ends with its newest token."""
 
     def __init__(
         self, eos_ids: frozenset[int], stop_strings: tuple[str, ...], tokenizer: Tokenizer
@@ -51,12 +51,12 @@ class StopCondition:
         self._eos_ids = torch.tensor(sorted(eos_ids), dtype=torch.long)
         self._strings = StopStringCriteria(tokenizer, list(stop_strings)) if stop_strings else None
 
-    def __call__(self, replies: Tensor) -> Tensor:
-        """[N] bool for the replies [N, t] so far, prompts left out."""
-        self._eos_ids = self._eos_ids.to(replies.device)
-        ended = (replies[:, -1:] == self._eos_ids).any(dim=1)
+    def __call__(self, completions: Tensor) -> Tensor:
+        """[N] bool for the completions [N, t] so far, prompts left out."""
+        self._eos_ids = self._eos_ids.to(completions.device)
+        ended = (completions[:, -1:] == self._eos_ids).any(dim=1)
         if self._strings is not None:
-            ended |= self._strings(replies, None)
+            ended |= self._strings(completions, None)
         return ended
 
 
@@ -115,8 +115,8 @@ class _Batch:
 @torch.inference_mode()
 def decode(
     model: PreTrainedModel, requests: Sequence[GenerationRequest], stop: StopCondition
-) -> Replies:
-    """Answer requests of equal sampling parameters; replies lie in the order of the requests.
+) -> Decoded:
+    """Answer requests of equal sampling parameters; completions lie in the order of the requests.
 
     Beside the cache, memory is O(N (V + T)): no step's distribution outlives its draw.
     """
@@ -125,20 +125,20 @@ def decode(
     batch = _Batch(model, [request.prompt_ids for request in requests], limit)
     batch.select(_rows(requests).to(device))
     uniforms = _uniforms(requests).to(device)
-    replies = Replies.empty(len(uniforms), limit, device)
-    live = torch.arange(len(uniforms), device=device)  # [rows of batch] their rows in `replies`
+    completions = Decoded.empty(len(uniforms), limit, device)
+    live = torch.arange(len(uniforms), device=device)  # [rows of batch] their rows in `completions`
     for step in range(limit):
         distribution = sampling_distribution(
             batch.logits, sampling.temperature, sampling.top_k, sampling.top_p
         )
         tokens = draw(distribution, uniforms[live, step])
-        replies.tokens[live, step] = tokens
-        replies.logprobs[live, step] = distribution.gather(1, tokens[:, None]).squeeze(1)
+        completions.tokens[live, step] = tokens
+        completions.logprobs[live, step] = distribution.gather(1, tokens[:, None]).squeeze(1)
         # A finished row is drawn on until it leaves the batch, but only its first end counts.
-        ended = live[stop(replies.tokens[live, : step + 1]) & ~replies.stopped[live]]
-        replies.lengths[ended] = step + 1
-        replies.stopped[ended] = True
-        going = (~replies.stopped[live]).nonzero().squeeze(1)
+        ended = live[stop(completions.tokens[live, : step + 1]) & ~completions.stopped[live]]
+        completions.lengths[ended] = step + 1
+        completions.stopped[ended] = True
+        going = (~completions.stopped[live]).nonzero().squeeze(1)
         if len(going) == 0 or step + 1 == limit:
             break
         # Moving the cache costs about as much as a step: do it once per halving of the batch.
@@ -146,11 +146,11 @@ def decode(
             batch.select(going)
             live, tokens = live[going], tokens[going]
         batch.append(tokens)
-    return replies
+    return completions
 
 
 def _rows(requests: Sequence[GenerationRequest]) -> Tensor:
-    """[N] the request that each reply belongs to."""
+    """[N] the request that each completion belongs to."""
     counts = torch.tensor([request.num_samples for request in requests])
     return torch.arange(len(requests)).repeat_interleave(counts)
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from grpo_trainer.records import GenerationRequest, Rollout
+from grpo_trainer.messages import GenerationRequest, Rollout
 from grpo_trainer.spec import Backend
-from grpo_trainer.transport.plan import Seat
+from grpo_trainer.transport.plan import GroupMember
 from grpo_trainer.weights import WeightBundle
 
 
@@ -23,16 +23,17 @@ class EngineOptions:
     """`cpu` or `cuda`."""
     microbatch: int
     """Prompts that are generated for together."""
-    microbatch_replies: int = 0
-    """More prompts than that are, while they ask for at most this many replies in all: a prompt of
-    an evaluation is answered once, and would leave most of the device unused."""
+    microbatch_completions: int = 0
+    """More prompts than that are, while they ask for at most this many completions in all: a prompt
+    of an evaluation is answered once, and would leave most of the device unused."""
     trust_remote_code: bool = False
     max_tokens: int | None = None
-    """Longest prompt with its longest reply, for engines that reserve memory; None: the model's."""
+    """Longest prompt with its longest completion, for engines that reserve memory; None: the
+    model's."""
     tensor_parallel_size: int = 1
     """Accelerators of this engine."""
     in_flight_updates: bool = False
-    """New weights interrupt the replies under way instead of waiting for their end."""
+    """New weights interrupt the completions under way instead of waiting for their end."""
     gpu_memory_utilization: float = 0.9
     """Share of an accelerator's memory that the engine may take."""
     cpu_cache_bytes: int = 256 * 2**20
@@ -72,7 +73,7 @@ class RolloutEngine(Protocol):
             ValueError: the bundles differ in version, or are not this model's tensors.
         """
 
-    async def join_group(self, seats: Sequence[Seat]) -> None:
+    async def join_group(self, members: Sequence[GroupMember]) -> None:
         """Become a receiver of broadcasts, in the group of each pipeline stage.
 
         Raises:

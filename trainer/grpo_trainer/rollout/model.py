@@ -41,7 +41,7 @@ def build_model(options: EngineOptions) -> PreTrainedModel:
 def end_of_sequence_ids(
     options: EngineOptions, model: PreTrainedModel, tokenizer: Tokenizer
 ) -> frozenset[int]:
-    """Every token that ends a reply: of the model's configurations and of the tokenizer."""
+    """Every token that ends a completion: of the model's configurations and of the tokenizer."""
     sources = [model.config.eos_token_id, tokenizer.eos_token_id]
     with suppress(OSError):  # generation_config.json is optional in a model directory
         sources.append(GenerationConfig.from_pretrained(options.model_path).eos_token_id)

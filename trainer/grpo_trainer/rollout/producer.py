@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from grpo_trainer.records import GenerationRequest, Rollout
+from grpo_trainer.messages import GenerationRequest, Rollout
 from grpo_trainer.stacks import thread_stacks
-from grpo_trainer.transport.plan import Seat
+from grpo_trainer.transport.plan import GroupMember
 
 from .engine import EngineOptions, create_engine
 
@@ -113,10 +113,10 @@ class Producer:
         self._apply_seconds += seconds
         return seconds
 
-    async def join_group(self, seats: Sequence[Seat]) -> None:
+    async def join_group(self, members: Sequence[GroupMember]) -> None:
         """Become a receiver of broadcasts; raises RuntimeError when the groups do not form."""
         async with self._loading:
-            await self._engine.join_group(seats)
+            await self._engine.join_group(members)
 
     async def receive_weights(self, version: int) -> float:
         """Switch to a version that is being broadcast; see `RolloutEngine.receive_weights`."""

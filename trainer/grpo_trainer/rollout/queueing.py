@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from grpo_trainer.records import GenerationRequest, Rollout
+from grpo_trainer.messages import GenerationRequest, Rollout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,11 +20,11 @@ class PendingRequest:
 
 
 def split_microbatch(
-    queue: Sequence[PendingRequest], prompts: int, replies: int
+    queue: Sequence[PendingRequest], prompts: int, completions: int
 ) -> tuple[list[PendingRequest], list[PendingRequest]]:
     """The oldest request with others of equal sampling, and the rest, both in order of arrival.
 
-    At most `prompts` are taken, or more of them while they ask for at most `replies` in all.
+    At most `prompts` are taken, or more of them while they ask for at most `completions` in all.
     Requests that nobody waits for any more are in neither part.
     """
     batch: list[PendingRequest] = []
@@ -35,7 +35,7 @@ def split_microbatch(
             continue
         request = pending.request
         alike = not batch or request.sampling == batch[0].request.sampling
-        if alike and (len(batch) < prompts or rows + request.num_samples <= replies):
+        if alike and (len(batch) < prompts or rows + request.num_samples <= completions):
             batch.append(pending)
             rows += request.num_samples
         else:

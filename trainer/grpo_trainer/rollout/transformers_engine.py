@@ -12,12 +12,12 @@ import numpy as np
 from transformers import AutoTokenizer
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from grpo_trainer.records import Completion, FinishReason, GenerationRequest, Rollout
-from grpo_trainer.transport.group import RoundOffError, WeightReceiver
-from grpo_trainer.transport.plan import Seat
+from grpo_trainer.messages import Completion, FinishReason, GenerationRequest, Rollout
+from grpo_trainer.transport.group import BroadcastAbortedError, WeightReceiver
+from grpo_trainer.transport.plan import GroupMember
 from grpo_trainer.weights import WeightBundle
 
-from .decoding import Replies, StopCondition, decode
+from .decoding import Decoded, StopCondition, decode
 from .engine import EngineClosedError, EngineOptions
 from .model import (
     build_model,
@@ -33,7 +33,8 @@ T = TypeVar("T")
 
 
 class TransformersEngine:
-    """A RolloutEngine. Weights change between micro-batches, so all of a reply is of one version.
+    """A RolloutEngine. Weights change between micro-batches, so all of a completion is of one
+    version.
 
     A micro-batch starts at once with the requests that are there, as far as they go together.
     """
@@ -84,10 +85,10 @@ class TransformersEngine:
         self._wake()
         return seconds
 
-    async def join_group(self, seats: Sequence[Seat]) -> None:
+    async def join_group(self, members: Sequence[GroupMember]) -> None:
         self._receiver = None  # the sockets of a group that is over
-        # Not in the engine's thread: replies go on while the group comes together.
-        receiver = await asyncio.to_thread(WeightReceiver, seats, 0, self._model.device)
+        # Not in the engine's thread: completions go on while the group comes together.
+        receiver = await asyncio.to_thread(WeightReceiver, members, 0, self._model.device)
         check_tensors(self._model, receiver.entries)
         self._receiver = receiver
 
@@ -130,7 +131,7 @@ class TransformersEngine:
                     if self._version is None:
                         return  # lost on their way; the next ones wake it again
                     self._running, self._queue = split_microbatch(
-                        self._queue, self._options.microbatch, self._options.microbatch_replies
+                        self._queue, self._options.microbatch, self._options.microbatch_completions
                     )
                     if self._running:
                         await self._answer(self._running)
@@ -154,7 +155,7 @@ class TransformersEngine:
     def _receive(self, number: int) -> None:
         receiver = self._receiver
         if receiver is None:
-            raise RoundOffError("in no group")
+            raise BroadcastAbortedError("in no group")
         receiver.meet(number)
         # From here to the end the weights are of two versions.
         self._version = None
@@ -165,18 +166,18 @@ class TransformersEngine:
         if strings not in self._stop_conditions:
             condition = StopCondition(self._eos_ids, strings, self._tokenizer)
             self._stop_conditions[strings] = condition
-        replies = decode(self._model, requests, self._stop_conditions[strings])
-        completions = iter(_completions(replies, version, self._tokenizer))
+        decoded = decode(self._model, requests, self._stop_conditions[strings])
+        completions = iter(_completions(decoded, version, self._tokenizer))
         return [
             Rollout(r.request_id, tuple(next(completions) for _ in range(r.num_samples)))
             for r in requests
         ]
 
 
-def _completions(replies: Replies, version: int, tokenizer: Tokenizer) -> list[Completion]:
-    tokens = replies.tokens.cpu().numpy().astype(np.int32)
-    logprobs = replies.logprobs.cpu().numpy()
-    lengths = replies.lengths.tolist()
+def _completions(decoded: Decoded, version: int, tokenizer: Tokenizer) -> list[Completion]:
+    tokens = decoded.tokens.cpu().numpy().astype(np.int32)
+    logprobs = decoded.logprobs.cpu().numpy()
+    lengths = decoded.lengths.tolist()
     texts = tokenizer.batch_decode(
         [row[:length] for row, length in zip(tokens, lengths, strict=True)],
         skip_special_tokens=True,
@@ -191,5 +192,5 @@ def _completions(replies: Replies, version: int, tokenizer: Tokenizer) -> list[C
             text=texts[row],
             finish_reason=FinishReason.STOP if stopped else FinishReason.LENGTH,
         )
-        for row, (length, stopped) in enumerate(zip(lengths, replies.stopped.tolist(), strict=True))
+        for row, (length, stopped) in enumerate(zip(lengths, decoded.stopped.tolist(), strict=True))
     ]

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
-from grpo_trainer.records import GenerationRequest, Rollout
-from grpo_trainer.transport.plan import Seat
+from grpo_trainer.messages import GenerationRequest, Rollout
+from grpo_trainer.transport.plan import GroupMember
 from grpo_trainer.weights import WeightBundle
 
 from .engine import EngineClosedError, EngineOptions
@@ -33,9 +33,9 @@ SHUTDOWN_SECONDS = 10.0
 class VllmEngine:
     """A RolloutEngine.
 
-    With `in_flight_updates` new weights interrupt replies, which go on with them after everything
-    said so far was read again; else new weights wait for the replies under way, and new prompts
-    wait for the weights.
+    With `in_flight_updates` new weights interrupt completions, which go on with them after
+    everything said so far was read again; else new weights wait for the completions under way, and
+    new prompts wait for the weights.
     """
 
     def __init__(self, options: EngineOptions) -> None:
@@ -50,9 +50,10 @@ class VllmEngine:
         self._shapes: Shapes | None = None
         self._version: int | None = None
         self._loading = asyncio.Lock()
-        # Replies under way and whether weights wait for their end; waiters hear of every change.
+        # Completions under way and whether weights wait for their end; waiters hear of every
+        # change.
         self._changed = asyncio.Condition()
-        self._replies = 0
+        self._completions = 0
         self._draining = False
         self._paused = False
         self._answers: set[asyncio.Task[Rollout]] = set()
@@ -97,10 +98,10 @@ class VllmEngine:
             self._shapes = shapes
         return seconds
 
-    async def join_group(self, seats: Sequence[Seat]) -> None:
+    async def join_group(self, members: Sequence[GroupMember]) -> None:
         self._check_open()
-        entries = [entry for seat in seats for entry in seat.stage.entries]
-        _check(await self._ask("join_group", [seat.plain() for seat in seats]))
+        entries = [entry for member in members for entry in member.stage.entries]
+        _check(await self._ask("join_group", [member.plain() for member in members]))
         # Not before: the others would wait for one that stays away.
         self._shapes = check_shapes(entries, self._shapes)
 
@@ -138,32 +139,32 @@ class VllmEngine:
         return rollout(request, output, self._tokenizer)
 
     @asynccontextmanager
-    async def _running(self, replies: int) -> AsyncIterator[None]:
-        """Wait until so many replies may be started, and count them for the block."""
+    async def _running(self, completions: int) -> AsyncIterator[None]:
+        """Wait until so many completions may be started, and count them for the block."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self._admits(replies))
-            self._count(replies)
+            await self._changed.wait_for(lambda: self._admits(completions))
+            self._count(completions)
         try:
             yield
         finally:
             async with self._changed:
-                self._count(-replies)
+                self._count(-completions)
                 self._changed.notify_all()
 
-    def _admits(self, replies: int) -> bool:
+    def _admits(self, completions: int) -> bool:
         if self._version is None or self._draining:
             return False
-        if self._options.in_flight_updates or self._replies == 0:
+        if self._options.in_flight_updates or self._completions == 0:
             return True
         # What vLLM would only queue would hold up the next weights.
-        return self._replies + replies <= _max_sequences(self._options)
+        return self._completions + completions <= _max_sequences(self._options)
 
     @asynccontextmanager
     async def _drained(self) -> AsyncIterator[None]:
-        """A block in which no reply is under way, unless weights may change in flight."""
+        """A block in which no completion is under way, unless weights may change in flight."""
         async with self._changed:
             self._draining = not self._options.in_flight_updates
-            await self._changed.wait_for(lambda: not self._draining or self._replies == 0)
+            await self._changed.wait_for(lambda: not self._draining or self._completions == 0)
         try:
             yield
         finally:
@@ -202,8 +203,8 @@ class VllmEngine:
         # What only some of them have is lost.
         return worst if alike else f"{LOST}: {worst}"
 
-    def _count(self, replies: int) -> None:
-        self._replies += replies
+    def _count(self, completions: int) -> None:
+        self._completions += completions
         self._time()
 
     def _pause(self, paused: bool) -> None:
@@ -211,9 +212,9 @@ class VllmEngine:
         self._time()
 
     def _time(self) -> None:
-        """Let the watch run while replies are under way and not paused."""
+        """Let the watch run while completions are under way and not paused."""
         self._timed.close()
-        if self._replies and not self._paused:
+        if self._completions and not self._paused:
             self._timed.enter_context(self._busy)
 
 
@@ -240,7 +241,7 @@ def _set_environment(options: EngineOptions) -> None:
     """What vLLM reads from the environment; it is inherited by its processes."""
     defaults = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     if options.device == "cpu":
-        # No process for the only worker, and no compiler at the first reply.
+        # No process for the only worker, and no compiler at the first completion.
         defaults |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "TORCHDYNAMO_DISABLE": "1"}
         if options.tensor_parallel_size > 1:  # else vLLM wants a NUMA node for each worker
             defaults |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
@@ -249,7 +250,7 @@ def _set_environment(options: EngineOptions) -> None:
 
 
 def _max_sequences(options: EngineOptions) -> int:
-    return max(options.microbatch, options.microbatch_replies)
+    return max(options.microbatch, options.microbatch_completions)
 
 
 def _engine_args(options: EngineOptions) -> Any:
@@ -281,7 +282,7 @@ def _engine_args(options: EngineOptions) -> Any:
 
 
 def _end_of_sequence_ids(model_config: Any, tokenizer: Any) -> frozenset[int]:
-    """Every token that ends a reply: of the model's configurations and of the tokenizer."""
+    """Every token that ends a completion: of the model's configurations and of the tokenizer."""
     ids: set[int] = set()
     for source in (
         model_config.hf_text_config.eos_token_id,

@@ -10,7 +10,7 @@ from vllm.logprobs import FlatLogprobs
 from vllm.outputs import CompletionOutput
 from vllm.sampling_params import RequestOutputKind
 
-from grpo_trainer.records import Completion, FinishReason, GenerationRequest, Rollout
+from grpo_trainer.messages import Completion, FinishReason, GenerationRequest, Rollout
 
 
 def sampling_params(request: GenerationRequest, eos_ids: frozenset[int]) -> SamplingParams:

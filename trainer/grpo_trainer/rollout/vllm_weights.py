@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grpo_trainer.transport.group import RoundOffError, WeightReceiver, WeightsLostError
-from grpo_trainer.transport.plan import Seat
+from grpo_trainer.transport.group import BroadcastAbortedError, WeightReceiver, WeightsLostError
+from grpo_trainer.transport.plan import GroupMember
 from grpo_trainer.weights import TensorEntry, WeightBundle, layout
 
 Shapes = dict[str, tuple[int, ...]]
@@ -76,11 +76,13 @@ class WeightWriter:
         threading.Thread(target=watch, daemon=True, name="end-with-producer").start()
         return ""
 
-    def join_group(self, seats: Sequence[Sequence[Any]]) -> str:
+    def join_group(self, members: Sequence[Sequence[Any]]) -> str:
         """Become a receiver of broadcasts; returns what went wrong, or nothing."""
         self.receiver = None  # the sockets of a group that is over
         try:
-            self.receiver = WeightReceiver([Seat.of(s) for s in seats], self.rank, self.device)
+            self.receiver = WeightReceiver(
+                [GroupMember.of(s) for s in members], self.rank, self.device
+            )
         except RuntimeError as error:
             return f"{UNTOUCHED}: {error}"
         return ""
@@ -91,7 +93,7 @@ class WeightWriter:
             return f"{UNTOUCHED}: in no group"
         try:
             self.receiver.meet(number)
-        except RoundOffError as error:
+        except BroadcastAbortedError as error:
             return f"{UNTOUCHED}: {error}"
         names = {entry.name for entry in self.receiver.entries}
         arriving = ((entry.name, tensor) for entry, tensor in self.receiver.tensors(keep=True))

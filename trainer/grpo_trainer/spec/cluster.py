@@ -108,7 +108,7 @@ class ProducersSpec(PodPoolSpec):
     backend: Backend = Backend.TRANSFORMERS
     """Inference engine."""
     weight_update: WeightUpdate = WeightUpdate.BETWEEN_REQUESTS
-    """When new weights are taken: between replies, or (vllm) in the middle of running ones."""
+    """When new weights are taken: between completions, or (vllm) in the middle of running ones."""
     weight_transport: WeightTransport = WeightTransport.OBJECT_STORE
     """How new weights come: each producer fetches them, or all get one broadcast (gloo, NCCL)."""
     tensor_parallel_size: PositiveInt = 1

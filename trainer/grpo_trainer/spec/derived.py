@@ -61,6 +61,6 @@ def resolve_algorithm(spec: GRPOJobSpec) -> ResolvedAlgorithm:
 
 
 def resolve_stop_strings(spec: GRPOJobSpec) -> tuple[str, ...]:
-    """Texts that end a reply."""
+    """Texts that end a completion."""
     default = ("</answer>",) if spec.reward.type is RewardType.THINK_ANSWER_TAGS else ()
     return _or(spec.sampling.stop_strings, default)

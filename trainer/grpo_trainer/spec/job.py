@@ -51,7 +51,8 @@ class GRPOJobSpec(Record):
     max_steps: PositiveInt | None = None
     """Optimizer steps after which the run ends, if the data set lasts that long."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 42
-    """Of the order of the prompts, the sampling of replies and everything else that is drawn."""
+    """Of the order of the prompts, the sampling of completions and everything else that is
+    drawn."""
     reward: RewardSpec = RewardSpec()
     sampling: SamplingSpec = SamplingSpec()
     batch: BatchSpec = BatchSpec()

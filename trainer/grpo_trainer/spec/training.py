@@ -76,14 +76,15 @@ class DynamicSamplingSpec(Record):
 
 class OverlongSpec(Record):
     enabled: bool | None = None
-    """Soft penalty for long replies. On for DAPO, off for GRPO when absent."""
+    """Soft penalty for long completions. On for DAPO, off for GRPO when absent."""
     buffer_tokens: PositiveInt | None = None
     """Tokens before the limit over which the penalty grows; absent: min(1024, maxNewTokens / 4)."""
     penalty: PositiveFloat | None = None
-    """Taken off the reward of a reply at the limit; absent: what a right answer pays, 10, or 1 with
-    a custom reward."""
+    """Taken off the reward of a completion at the limit; absent: what a right answer pays, 10, or 1
+    with a custom reward."""
     mask_truncated: bool | None = None
-    """Leave replies that hit the limit out of the loss. On for DAPO, off for GRPO when absent."""
+    """Leave completions that hit the limit out of the loss. On for DAPO, off for GRPO when
+    absent."""
 
 
 class AlgorithmSpec(Record):
@@ -102,7 +103,7 @@ class AlgorithmSpec(Record):
     dynamic_sampling: DynamicSamplingSpec = DynamicSamplingSpec()
     """Which groups are trained on."""
     overlong: OverlongSpec = OverlongSpec()
-    """What long replies cost."""
+    """What long completions cost."""
     importance_sampling_cap: Annotated[float, Field(ge=1)] = 2.0
     """Upper bound of a token's importance ratio between the sampling and the training policy."""
 
@@ -116,18 +117,19 @@ class CustomRewardSpec(Record):
 
 class RewardSpec(Record):
     type: RewardType = RewardType.THINK_ANSWER_TAGS
-    """How a reply is scored."""
+    """How a completion is scored."""
     custom: CustomRewardSpec | None = None
     """The user's own function; only with type custom."""
     system_prompt: str | None = None
     """System message of every prompt; one per reward type when absent, none when empty."""
     timeout_seconds: PositiveFloat = 30.0
-    """Deadline for scoring one reply; a reply that exceeds it counts as a scoring error."""
+    """Deadline for scoring one completion; a completion that exceeds it counts as a scoring
+    error."""
 
 
 class SamplingSpec(Record):
     num_generations: Annotated[int, Field(ge=2)] = 8
-    """Replies per prompt (the group)."""
+    """Completions per prompt (the group)."""
     temperature: PositiveFloat = 1.0
     """Sampling temperature of rollouts."""
     top_k: PositiveInt | None = None
@@ -135,11 +137,11 @@ class SamplingSpec(Record):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Sample from the smallest set of tokens with this mass. The trainer renormalises alike."""
     max_new_tokens: PositiveInt = 3584
-    """Longest reply, in tokens."""
+    """Longest completion, in tokens."""
     max_prompt_tokens: PositiveInt = 512
     """Longest prompt, in tokens; longer ones are dropped at load and counted, never cut."""
     stop_strings: tuple[NonEmptyStr, ...] | None = None
-    """Texts that end a reply; `</answer>` for think_answer_tags, else none, when absent."""
+    """Texts that end a completion; `</answer>` for think_answer_tags, else none, when absent."""
 
 
 class BatchSpec(Record):

@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import BroadcastOptions, PrefixStore, TCPStore
 
 from grpo_trainer.weights import TensorEntry
 
-from .plan import BUCKET_BYTES, Seat, buckets, span
+from .plan import BUCKET_BYTES, GroupMember, buckets, span
 
 MEMBER_SECONDS = 60.0
 """For all members of a group to find each other, and for one bucket to reach them all."""
@@ -28,7 +28,7 @@ READY_SECONDS = 60.0
 _GO, _OFF = "go", "off"
 
 
-class RoundOffError(RuntimeError):
+class BroadcastAbortedError(RuntimeError):
     """A round did not begin: nothing was written."""
 
 
@@ -67,7 +67,7 @@ class WeightSender:
                 part = buffer[span(bucket)]
                 self._group.broadcast(part.to(self._device) if self._backend == "nccl" else part)
 
-    def call_off(self, number: int) -> None:
+    def abort_broadcast(self, number: int) -> None:
         """End the wait for receivers; from any thread, while `send` may be under way."""
         # A store serves one call at a time, and `send` waits in it.
         store = _client(self._host, self.port)
@@ -82,48 +82,50 @@ class WeightSender:
         except RuntimeError as error:
             self._store.set(_decision(number), _OFF)
             absent = [i for i, key in enumerate(ready, 1) if not self._store.check([key])]
-            raise RoundOffError(f"not ready in {READY_SECONDS:g} s: ranks {absent}") from error
+            raise BroadcastAbortedError(
+                f"not ready in {READY_SECONDS:g} s: ranks {absent}"
+            ) from error
         called_off = self._store.check([_off(number)])
         self._store.set(_decision(number), _OFF if called_off else _GO)
         if called_off:
-            raise RoundOffError("called off")
+            raise BroadcastAbortedError("called off")
 
 
 class WeightReceiver:
     """One process of an engine, in the groups of all stages."""
 
-    def __init__(self, seats: Sequence[Seat], index: int, device: torch.device) -> None:
+    def __init__(self, members: Sequence[GroupMember], index: int, device: torch.device) -> None:
         """Join the groups as process `index` of the engine.
 
         Raises:
             RuntimeError: they did not come together within MEMBER_SECONDS.
         """
-        self._device = device if seats[0].backend == "nccl" else torch.device("cpu")
-        self._seats = tuple(seats)
-        self._ranks = [seat.rank + index for seat in seats]
-        self._stores = [_client(seat.stage.host, seat.stage.port) for seat in seats]
+        self._device = device if members[0].backend == "nccl" else torch.device("cpu")
+        self._seats = tuple(members)
+        self._ranks = [member.rank + index for member in members]
+        self._stores = [_client(member.stage.host, member.stage.port) for member in members]
         self._groups = [
-            _Group(store, rank, seat.size, seat.backend)
-            for store, rank, seat in zip(self._stores, self._ranks, self._seats, strict=True)
+            _Group(store, rank, member.size, member.backend)
+            for store, rank, member in zip(self._stores, self._ranks, self._seats, strict=True)
         ]
 
     @property
     def entries(self) -> tuple[TensorEntry, ...]:
         """Tensors of a version, of all stages."""
-        return tuple(entry for seat in self._seats for entry in seat.stage.entries)
+        return tuple(entry for member in self._seats for entry in member.stage.entries)
 
     def meet(self, number: int) -> None:
-        """Be ready for a round; raises RoundOffError if it does not take place."""
+        """Be ready for a round; raises BroadcastAbortedError if it does not take place."""
         for store, rank in zip(self._stores, self._ranks, strict=True):
             store.set(_ready(number, rank), "")
         try:
             decisions = {_decided(store, number) for store in self._stores}
         except RuntimeError as error:
             self._leave()
-            raise RoundOffError(f"a sender is gone: {error}") from error
+            raise BroadcastAbortedError(f"a sender is gone: {error}") from error
         if decisions != {_GO}:
             self._leave()
-            raise RoundOffError("the round does not take place")
+            raise BroadcastAbortedError("the round does not take place")
 
     def tensors(self, *, keep: bool) -> Iterator[tuple[TensorEntry, Tensor]]:
         """Each tensor in its order, typed and shaped, as it arrives.
@@ -152,8 +154,8 @@ class WeightReceiver:
     def _buckets(self, keep: bool) -> Iterator[tuple[tuple[TensorEntry, ...], Tensor]]:
         """Each bucket and its bytes."""
         staging = torch.empty(0, dtype=torch.uint8, device=self._device)
-        for seat, group in zip(self._seats, self._groups, strict=True):
-            for bucket in buckets(seat.stage.entries):
+        for member, group in zip(self._seats, self._groups, strict=True):
+            for bucket in buckets(member.stage.entries):
                 size = span(bucket).stop - span(bucket).start
                 if keep or staging.numel() < size:
                     room = size if keep else max(size, BUCKET_BYTES)

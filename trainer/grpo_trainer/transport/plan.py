@@ -22,7 +22,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class GroupMember:
     """A receiver's place in one stage's group; the sender has rank 0."""
 
     stage: Stage
@@ -38,7 +38,7 @@ class Seat:
         return astuple(self)
 
     @classmethod
-    def of(cls, plain: Sequence[Any]) -> Seat:
+    def of(cls, plain: Sequence[Any]) -> GroupMember:
         """From nested sequences, as they come out of a message."""
         (host, port, entries), rank, size, backend = plain
         records = tuple(TensorEntry(n, d, tuple(s), o, b) for n, d, s, o, b in entries)

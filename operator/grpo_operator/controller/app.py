@@ -1,0 +1,156 @@
+"""One replica of the operator: wait for the Lease, then watch and act until told to stop."""
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import aiohttp
+from aiohttp import web
+
+from ..clients import ray as rayjobs
+from ..clients.connection import api_client
+from ..clients.events import Recorder
+from ..clients.kube import Kube, UnavailableError
+from ..metrics import Metrics
+from ..model.resources import CLUSTERS, JOBS
+from ..server import Health, application
+from ..settings import Settings
+from .accounting import Accounting
+from .act import Actor
+from .audit import Auditor
+from .cache import Cache, Key
+from .lease import Lease
+from .observe import Observer
+from .reconciler import Reconciler
+from .throttle import StatusThrottle
+from .watches import watch
+from .workers import Workers
+
+log = logging.getLogger(__name__)
+
+
+class NotReadyError(Exception):
+    """Something that the operator needs is not there; it may come later."""
+
+
+async def run(settings: Settings) -> None:
+    """Returns when told to stop by a signal.
+
+    Raises ConfigurationError, NotReadyError, LeaseLostError, or what broke a part of it.
+    """
+    stop = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(name, stop.set)
+    metrics = Metrics()
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(api_client())
+        kube = Kube(api, metrics, settings.concurrency)
+        session = await stack.enter_async_context(rayjobs.session())
+        await _require_kinds(kube, api.configuration.host)
+        # With turns of its own: the Lease must not wait behind a thousand jobs.
+        lease = Lease(
+            Kube(api, metrics), settings.lease_namespace, settings.lease_name, settings.identity
+        )
+        health = _follower_health(lease)
+        await stack.enter_async_context(_serving(application(metrics, health), settings))
+        if not settings.leader_election:
+            metrics.leader.set(1)
+            await _lead(kube, session, metrics, settings, health, stop)
+            return
+        if await _first(lease.acquire(), stop.wait()) == 1:
+            return
+        stack.push_async_callback(lease.release)
+        metrics.leader.set(1)
+        leading = _lead(kube, session, metrics, settings, health, stop)
+        if await _first(leading, lease.keep()) == 1:
+            raise LeaseLostError
+
+
+class LeaseLostError(Exception):
+    """Another replica may act now, so this one must not."""
+
+
+async def _lead(
+    kube: Kube,
+    session: aiohttp.ClientSession,
+    metrics: Metrics,
+    settings: Settings,
+    health: Health,
+    stop: asyncio.Event,
+) -> None:
+    """Act until told to stop."""
+    store = Cache()
+    observer = Observer(kube, session, store, settings)
+    accounting = Accounting(metrics)
+    recorder = Recorder(kube, settings.identity)
+    actor = Actor(kube, observer, settings)
+    pace = StatusThrottle(settings.status_seconds)
+    reconciler = Reconciler(kube, store, observer, actor, recorder, accounting, pace)
+    workers = Workers(reconciler.reconcile, metrics)
+
+    def wake(key: Key) -> None:
+        job = store.job(key)
+        if job is not None:
+            accounting.seen(job)
+        workers.wake(key)
+
+    auditor = Auditor(kube, store, settings.namespaces or (None,), wake)
+    ready = threading.Event()
+    health.alive = lambda: f"{auditor.missed} changes were not told" if auditor.missed else ""
+    health.ready = lambda: health.alive() or ("" if ready.is_set() else "no watches yet")
+    watching = watch(store, wake, settings.namespaces, ready)
+    if await _first(stop.wait(), workers.run(), watching, auditor.run()) != 0:
+        raise RuntimeError("the watches ended")
+
+
+async def _first(*coroutines: Coroutine[object, object, object]) -> int:
+    """Run all until one ends; the others are cancelled and have ended too. Returns its index."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    index = next(i for i, task in enumerate(tasks) if task in done)
+    tasks[index].result()
+    return index
+
+
+def _follower_health(lease: Lease) -> Health:
+    def waiting() -> str:
+        seconds = lease.seconds_since_answer()
+        return f"no answer about the Lease for {seconds:.0f} s" if seconds > 60 else ""
+
+    return Health(alive=lambda: "", ready=waiting)
+
+
+async def _require_kinds(kube: Kube, server: str) -> None:
+    for resource, source in ((JOBS, "crds/grpojobs.yaml"), (CLUSTERS, "KubeRay 1.5 or newer")):
+        try:
+            known = await kube.serves(resource)
+        except UnavailableError as error:
+            raise NotReadyError(
+                f"the API server {server} cannot be asked: {error}; "
+                "check that it runs, and that address and credentials are right"
+            ) from error
+        if not known:
+            kind = f"{resource.plural}.{resource.group}/{resource.version}"
+            raise NotReadyError(f"the API server does not know {kind}: install {source}")
+
+
+@asynccontextmanager
+async def _serving(app: web.Application, settings: Settings) -> AsyncIterator[None]:
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, port=settings.listen_port).start()
+        except OSError as error:
+            raise NotReadyError(f"GRPO_LISTEN_PORT: {settings.listen_port}: {error}") from error
+        yield
+    finally:
+        await runner.cleanup()

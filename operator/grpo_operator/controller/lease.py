@@ -1,0 +1,125 @@
+"""Which of several replicas acts: the one that holds a Lease.
+
+A holder counts its time from before a renewal was sent, and gives up well before others may take
+over; others count from when they saw the Lease change. No clocks are compared.
+"""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+
+from ..clients.kube import ApiError, ConflictError, Kube, NotFoundError
+from ..model.resources import LEASES
+from ..render.merge import Object
+
+log = logging.getLogger(__name__)
+
+DURATION_SECONDS = 15
+"""How long a Lease that does not change stays its holder's."""
+GIVE_UP_SECONDS = 10.0
+"""How long a holder may go without a renewal."""
+RENEW_SECONDS = 2.0
+WAIT_SECONDS = 1.0
+"""How often one that waits looks. With it, another takes over 17 s after the last renewal."""
+
+
+class Lease:
+    """This replica's part in the election."""
+
+    def __init__(self, kube: Kube, namespace: str, name: str, identity: str) -> None:
+        self._kube, self._namespace, self._name, self._identity = kube, namespace, name, identity
+        self._seen: tuple[str, str] | None = None
+        self._seen_at = 0.0
+        self._renewed_at = 0.0
+        self._answered_at = asyncio.get_running_loop().time()
+
+    def seconds_since_answer(self) -> float:
+        """How long ago the API server last answered about the Lease."""
+        return _now() - self._answered_at
+
+    async def acquire(self) -> None:
+        """Returns once this replica is the one that acts."""
+        while not await self._attempt():
+            await asyncio.sleep(WAIT_SECONDS)
+        log.info("%s leads", self._identity)
+
+    async def keep(self) -> None:
+        """Renew the Lease. Returns when it is lost, or could not be renewed in time."""
+        while True:
+            try:
+                async with asyncio.timeout_at(self._renewed_at + GIVE_UP_SECONDS):
+                    await asyncio.sleep(RENEW_SECONDS)
+                    while not await self._attempt():
+                        if self._taken():
+                            log.error("another replica took the Lease")
+                            return
+                        await asyncio.sleep(RENEW_SECONDS / 4)
+            except TimeoutError:
+                log.error("the Lease was not renewed for %s s", GIVE_UP_SECONDS)
+                return
+
+    async def release(self) -> None:
+        """Let another replica take over at once; a Lease that was lost is not ours to give."""
+        if _now() >= self._renewed_at + GIVE_UP_SECONDS:
+            return
+        try:
+            lease = await self._kube.get(LEASES, self._namespace, self._name)
+            if lease["spec"].get("holderIdentity") == self._identity:
+                lease["spec"]["holderIdentity"] = ""
+                await self._kube.update(LEASES, self._namespace, lease)
+        except ApiError as error:
+            log.warning("the Lease was not released: %s", error)
+
+    def _taken(self) -> bool:
+        return self._seen is not None and self._seen[0] != self._identity
+
+    async def _attempt(self) -> bool:
+        """Take or renew the Lease, if it is free or ours."""
+        started = _now()
+        try:
+            free = await self._free_or_ours()
+        except ConflictError:
+            return False
+        except ApiError as error:
+            log.warning("the Lease: %s", error)
+            return False
+        self._answered_at = _now()
+        if free:
+            self._renewed_at = started
+        return free
+
+    async def _free_or_ours(self) -> bool:
+        try:
+            lease = await self._kube.get(LEASES, self._namespace, self._name)
+        except NotFoundError:
+            body = {"metadata": {"name": self._name}, "spec": self._spec({})}
+            await self._kube.create(LEASES, self._namespace, body)
+            return True
+        spec = lease.get("spec", {})
+        holder = spec.get("holderIdentity") or ""
+        seen = (holder, spec.get("renewTime", ""))
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, _now()
+        duration = spec.get("leaseDurationSeconds", DURATION_SECONDS)
+        if holder not in ("", self._identity) and _now() < self._seen_at + duration:
+            return False
+        lease["spec"] = self._spec(spec)
+        # The resource version in it makes this fail if another replica was faster.
+        await self._kube.update(LEASES, self._namespace, lease)
+        self._seen = (self._identity, lease["spec"]["renewTime"])
+        return True
+
+    def _spec(self, old: Object) -> Object:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        ours = old.get("holderIdentity") == self._identity
+        return {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": DURATION_SECONDS,
+            "acquireTime": old["acquireTime"] if ours else now,
+            "renewTime": now,
+            "leaseTransitions": old.get("leaseTransitions", 0) + (not ours),
+        }
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

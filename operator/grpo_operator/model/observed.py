@@ -1,0 +1,161 @@
+"""What the operator sees of one job at one moment. Frozen records, no Kubernetes types."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from grpo_trainer.spec import GRPOJobSpec, GRPOJobStatus, Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that keeps a job from starting, in words for its owner."""
+
+    reason: str
+    """One CamelCase word, as in conditions and Events."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A GRPOJob."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    generation: int
+    created: datetime
+    deleting: bool
+    spec: GRPOJobSpec | None
+    """None when it does not fit the records of this version; `faults` says why."""
+    faults: str
+    status: GRPOJobStatus
+
+
+class Role(StrEnum):
+    HEAD = "head"
+    CONSUMER = "consumers"
+    PRODUCER = "producers"
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod of the job's cluster."""
+
+    name: str
+    uid: str
+    role: Role
+    created: datetime
+    ready: bool
+    ready_changed: datetime
+    """When it became ready or stopped being so; its creation before that."""
+    deletion_deadline: datetime | None = None
+    """When its grace period ends, if it is on its way out."""
+    node: str | None = None
+    problem: Problem | None = None
+    """Why it does not run."""
+    last_termination: str | None = None
+    """How its container last ended, such as OOMKilled."""
+
+    @property
+    def deleting(self) -> bool:
+        """Whether it is on its way out."""
+        return self.deletion_deadline is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The job's RayCluster."""
+
+    name: str
+    uid: str
+    deleting: bool
+    suspended: bool
+    """By Kueue: the operator never sets it."""
+    producers: int
+    """Producers that it asks for."""
+    service: str | None
+    """Name of the head's Service, once KubeRay has made it."""
+    problem: Problem | None = None
+    """Pods that KubeRay could not create."""
+
+
+class RayJobState(StrEnum):
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class RayJob:
+    """One attempt, as Ray's Jobs API tells it."""
+
+    attempt: int
+    state: RayJobState
+    exit_code: int | None = None
+    message: str = ""
+
+    @property
+    def active(self) -> bool:
+        """Whether its driver runs or is about to."""
+        return self.state in (RayJobState.PENDING, RayJobState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything that a decision depends on, beside the time."""
+
+    job: Job
+    cluster: Cluster | None = None
+    pods: tuple[Pod, ...] = ()
+    """All that carry the job's UID, those of an earlier cluster too."""
+    ray_jobs: tuple[RayJob, ...] | None = None
+    """None when the head was not asked or did not answer."""
+    progress: Progress | None = None
+    """What the driver of the current attempt says, if it answers."""
+    step_since: datetime | None = None
+    """Since when the current attempt has been at its present step."""
+    problem: Problem | None = None
+    """Why the API server refused what was just tried."""
+
+    @property
+    def attempt(self) -> int:
+        """Number of the current attempt, from 1."""
+        return max(1, self.job.status.attempt)
+
+    @property
+    def run(self) -> RayJob | None:
+        """What Ray knows of the current attempt."""
+        return next((job for job in self.ray_jobs or () if job.attempt == self.attempt), None)
+
+    @property
+    def producers(self) -> int:
+        """How many producers the cluster is to have.
+
+        With autoscale what the driver wants; while it says nothing, as many as there are.
+        """
+        spec = self.job.spec
+        assert spec is not None
+        scale = spec.producers.autoscale
+        if scale is None:
+            return spec.producers.replicas
+        count = spec.producers.replicas if self.cluster is None else self.cluster.producers
+        if self.progress is not None and self.progress.producers_wanted is not None:
+            count = self.progress.producers_wanted
+        return min(scale.max_replicas, max(scale.min_replicas, count))
+
+    def pods_of(self, role: Role) -> tuple[Pod, ...]:
+        """The pods of one role that are not on their way out."""
+        return tuple(pod for pod in self.pods if pod.role is role and not pod.deleting)
+
+    def ready(self, role: Role) -> int:
+        """How many pods of a role are ready."""
+        return sum(pod.ready for pod in self.pods_of(role))
+
+    @property
+    def head(self) -> Pod | None:
+        """The head pod, unless it is on its way out."""
+        return next(iter(self.pods_of(Role.HEAD)), None)

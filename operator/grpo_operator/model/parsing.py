@@ -1,0 +1,170 @@
+"""Kubernetes and Ray objects, as plain dicts, into records of what was observed."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from grpo_trainer.spec import (
+    Fault,
+    GRPOJobSpec,
+    GRPOJobStatus,
+    InvalidManifestError,
+    parse_manifest,
+)
+
+from .naming import JOB_LABEL, UID_LABEL, attempt_of
+from .observed import Cluster, Job, Pod, Problem, RayJob, RayJobState, Role
+
+Object = Mapping[str, Any]
+_WAITING_WELL = frozenset({"ContainerCreating", "PodInitializing", ""})
+_ROLES = {"headgroup": Role.HEAD, "producers": Role.PRODUCER, "consumers": Role.CONSUMER}
+
+
+def time(text: str) -> datetime:
+    """An RFC 3339 time of the API."""
+    return datetime.fromisoformat(text)
+
+
+def owner_key(raw: Object) -> tuple[str, str] | None:
+    """Namespace and name of the job that a child's labels name."""
+    metadata = raw["metadata"]
+    name = metadata.get("labels", {}).get(JOB_LABEL)
+    return (metadata["namespace"], name) if name else None
+
+
+def owner_uid(raw: Object) -> str:
+    """UID of the job that a child's labels name."""
+    return str(raw["metadata"].get("labels", {}).get(UID_LABEL, ""))
+
+
+def parse_job(raw: Object, known: Job | None = None) -> Job:
+    """A GRPOJob; the spec of a `known` one is taken over while its generation is the same.
+
+    Raises pydantic.ValidationError for a status that no version of ours wrote.
+    """
+    metadata = raw["metadata"]
+    same = known and (known.uid, known.generation) == (metadata["uid"], metadata["generation"])
+    spec, faults = (known.spec, known.faults) if known and same else _spec(raw)
+    fields = {field.alias for field in GRPOJobStatus.model_fields.values()}
+    status = {key: value for key, value in raw.get("status", {}).items() if key in fields}
+    return Job(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        resource_version=metadata["resourceVersion"],
+        generation=metadata["generation"],
+        created=time(metadata["creationTimestamp"]),
+        deleting="deletionTimestamp" in metadata,
+        spec=spec,
+        faults=faults,
+        status=GRPOJobStatus.model_validate(status),
+    )
+
+
+def _spec(raw: Object) -> tuple[GRPOJobSpec | None, str]:
+    try:
+        spec = parse_manifest(raw).spec
+    except InvalidManifestError as error:
+        return None, str(error)
+    if spec.storage is None:
+        return None, str(Fault("spec.storage", None, "required in a cluster"))
+    return spec, ""
+
+
+def parse_cluster(raw: Object) -> Cluster:
+    """A RayCluster."""
+    metadata, spec, status = raw["metadata"], raw["spec"], raw.get("status", {})
+    groups = {group["groupName"]: group for group in spec.get("workerGroupSpecs", ())}
+    failures = (
+        Problem(c.get("reason", "ReplicaFailure"), c.get("message", ""))
+        for c in status.get("conditions", ())
+        if c["type"] == "ReplicaFailure" and c["status"] == "True"
+    )
+    return Cluster(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        deleting="deletionTimestamp" in metadata,
+        suspended=bool(spec.get("suspend", False)),
+        producers=groups.get(str(Role.PRODUCER), {}).get("replicas", 0),
+        service=status.get("head", {}).get("serviceName") or None,
+        problem=next(failures, None),
+    )
+
+
+def parse_pod(raw: Object) -> Pod | None:
+    """A pod of one of our groups, or None for any other."""
+    metadata, status = raw["metadata"], raw.get("status", {})
+    role = _ROLES.get(metadata["labels"].get("ray.io/group", ""))
+    if role is None:
+        return None
+    ready: Object = next((c for c in status.get("conditions", ()) if c["type"] == "Ready"), {})
+    changed = ready.get("lastTransitionTime") or metadata["creationTimestamp"]
+    deletion_deadline = metadata.get("deletionTimestamp")
+    return Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        role=role,
+        created=time(metadata["creationTimestamp"]),
+        ready=ready.get("status") == "True",
+        ready_changed=time(changed),
+        deletion_deadline=time(deletion_deadline) if deletion_deadline else None,
+        node=raw.get("spec", {}).get("nodeName"),
+        problem=next(_problems(metadata["name"], status), None),
+        last_termination=next(_deaths(status), None),
+    )
+
+
+def _containers(status: Object) -> Iterator[Object]:
+    yield from status.get("initContainerStatuses", ())
+    yield from status.get("containerStatuses", ())
+
+
+def _problems(name: str, status: Object) -> Iterator[Problem]:
+    """Why a pod does not run, the most telling cause first."""
+    for container in _containers(status):
+        where = f"pod {name}, container {container['name']}"
+        waiting = container.get("state", {}).get("waiting", {})
+        reason = waiting.get("reason", "")
+        if reason not in _WAITING_WELL:
+            ended = container.get("lastState", {}).get("terminated", {})
+            last = f" (last ended: {_ending(ended)})" if ended else ""
+            yield Problem(reason, f"{where}: {waiting.get('message', reason)}{last}")
+        terminated = container.get("state", {}).get("terminated", {})
+        if terminated and terminated.get("exitCode", 0) != 0:
+            yield Problem(terminated.get("reason") or "Error", f"{where}: {_ending(terminated)}")
+    for condition in status.get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            reason = condition.get("reason", "Unschedulable")
+            yield Problem(reason, f"pod {name}: {condition.get('message', reason)}")
+    if status.get("phase") == "Failed":
+        reason = status.get("reason", "PodFailed")
+        yield Problem(reason, f"pod {name}: {status.get('message', reason)}")
+
+
+def _ending(terminated: Object) -> str:
+    reason, code = terminated.get("reason", "Error"), terminated.get("exitCode", "?")
+    message = terminated.get("message", "")
+    return f"{reason}, exit code {code}" + (f", {message}" if message else "")
+
+
+def _deaths(status: Object) -> Iterator[str]:
+    for container in status.get("containerStatuses", ()):
+        for state in (container.get("state", {}), container.get("lastState", {})):
+            if "terminated" in state:
+                yield state["terminated"].get("reason", "Error")
+    if status.get("phase") == "Failed" and status.get("reason"):
+        yield status["reason"]
+
+
+def parse_ray_jobs(uid: str, answer: Any) -> tuple[RayJob, ...]:
+    """The attempts of one job among all that Ray knows.
+
+    Raises KeyError, TypeError or ValueError for what is no answer of Ray's.
+    """
+    found = []
+    for item in answer:
+        attempt = attempt_of(uid, item.get("submission_id") or "")
+        if attempt is not None:
+            state, code = RayJobState(item["status"]), item.get("driver_exit_code")
+            found.append(RayJob(attempt, state, code, item.get("message") or ""))
+    return tuple(sorted(found, key=lambda job: job.attempt))

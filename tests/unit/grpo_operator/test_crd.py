@@ -1,0 +1,144 @@
+"""The CustomResourceDefinition that is generated from the spec.
+
+Aspects: it is up to date, structural and small; bounds and defaults are the records' own; what may
+change and what may not; every rule across fields has its CEL; columns and subresources exist.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_operator.crd import crd, render
+from grpo_operator.crd.rules import CROSS_FIELD_RULES, MUTABLE
+from grpo_trainer.spec import GRPOJobSpec, GRPOJobStatus
+
+ROOT = Path(__file__).resolve().parents[3]
+VERSION = crd()["spec"]["versions"][0]
+SCHEMA = VERSION["schema"]["openAPIV3Schema"]["properties"]
+SPEC = SCHEMA["spec"]
+
+
+def nodes(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from nodes(child, f"{path}.{name}".lstrip("."))
+    for inner in ("items", "additionalProperties"):
+        if isinstance(schema.get(inner), dict):
+            yield from nodes(schema[inner], f"{path}[]")
+
+
+def at(path: str, schema: dict[str, Any] = SPEC) -> dict[str, Any]:
+    for name in path.split("."):
+        schema = schema["properties"][name]
+    return schema
+
+
+def test_the_committed_file_is_up_to_date():
+    committed = (ROOT / "crds" / "grpojobs.yaml").read_text()
+    assert committed == render(), "run `python -m grpo_operator.crd > crds/grpojobs.yaml`"
+
+
+def test_it_fits_where_kubectl_apply_keeps_its_copy():
+    assert len(render().encode()) < 256 * 1024
+
+
+def test_it_is_structural():
+    for path, node in [*nodes(SPEC), *nodes(SCHEMA["status"])]:
+        assert "$ref" not in node, path
+        assert "$defs" not in node, path
+        assert "title" not in node, path
+        assert node.get("type") or node.get("x-kubernetes-int-or-string"), path
+        assert isinstance(node.get("exclusiveMinimum", True), bool), path
+
+
+def test_whatever_cel_may_read_is_bounded():
+    for path, node in nodes(SPEC):
+        if node.get("type") == "string" and "enum" not in node:
+            assert "maxLength" in node, path
+        if node.get("type") == "array":
+            assert "maxItems" in node, path
+        if "additionalProperties" in node:
+            assert "maxProperties" in node, path
+
+
+def test_every_field_of_the_records_is_there():
+    for record, schema in ((GRPOJobSpec, SPEC), (GRPOJobStatus, SCHEMA["status"])):
+        names = {field.alias for field in record.model_fields.values()}
+        assert set(schema["properties"]) == names
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("algorithm.learningRate", {"default": 1e-6, "minimum": 0, "exclusiveMinimum": True}),
+        ("algorithm.clipLow", {"maximum": 1, "exclusiveMaximum": True}),
+        ("sampling.numGenerations", {"minimum": 2, "default": 8}),
+        ("producers.replicas", {"minimum": 1, "default": 2}),
+        ("reward.type", {"enum": ["think_answer_tags", "boxed", "code", "custom"]}),
+        ("buffer", {"default": {"maxPrompts": -1, "maxStaleness": 4}}),
+        ("maxSteps", {"type": "integer", "minimum": 1}),
+        ("env", {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
+        ("producers.podTemplate", {"x-kubernetes-preserve-unknown-fields": True}),
+    ],
+)
+def test_types_bounds_and_defaults_are_those_of_the_records(path, expected):
+    assert {key: at(path).get(key) for key in expected} == expected
+
+
+def test_descriptions_are_the_docstrings_of_the_fields():
+    assert at("sampling.numGenerations")["description"] == "Completions per prompt (the group)."
+
+
+def test_the_volume_is_required_in_a_cluster():
+    assert SPEC["required"] == ["storage"]
+
+
+def immutable_paths() -> set[str]:
+    found = set()
+    for _, node in nodes(SPEC):
+        for rule in node.get("x-kubernetes-validations", ()):
+            match = re.match(r"spec\.(\S+) is immutable", rule.get("message", ""))
+            found |= {match[1]} if match else set()
+    return found
+
+
+def test_everything_but_the_mutable_fields_has_a_transition_rule():
+    frozen = immutable_paths()
+    for path, node in nodes(SPEC):
+        inside = any(path.startswith((f"{outer}.", f"{outer}[")) for outer in frozen)
+        group = any(inner.startswith(f"{path}.") for inner in frozen)
+        covered = path in frozen or inside or group
+        assert covered or path in MUTABLE or not path, path
+        assert "properties" in node or not (path in MUTABLE and covered), path
+    assert len(frozen) > 70
+
+
+@pytest.mark.parametrize("path", sorted(MUTABLE))
+def test_mutable_fields_exist_and_are_not_frozen(path):
+    assert at(path)["type"] in ("boolean", "integer")
+    assert path not in immutable_paths()
+
+
+def test_rules_across_fields_point_at_fields_that_exist():
+    for rule in CROSS_FIELD_RULES:
+        at(rule.field.lstrip("."))
+
+
+def test_scale_and_status_are_subresources():
+    scale = VERSION["subresources"]["scale"]
+    assert VERSION["subresources"]["status"] == {}
+    assert at(scale["specReplicasPath"].removeprefix(".spec."))["type"] == "integer"
+    for path in (scale["statusReplicasPath"], scale["labelSelectorPath"]):
+        at(path.removeprefix(".status."), SCHEMA["status"])
+
+
+def test_columns_point_at_fields_of_their_type():
+    narrow = [c["name"] for c in VERSION["additionalPrinterColumns"] if "priority" not in c]
+    assert narrow == ["Phase", "Step", "Reward", "Samples/s", "Buffer", "Attempt", "Age"]
+    for column in VERSION["additionalPrinterColumns"]:
+        if column["jsonPath"].startswith(".status."):
+            node = at(column["jsonPath"].removeprefix(".status."), SCHEMA["status"])
+            assert node["type"] == column["type"], column["name"]

@@ -1,0 +1,127 @@
+"""Looking at many jobs at once.
+
+Aspects: a key never twice at once, a wake during a look is not lost, timers, failures,
+stopping.
+"""
+
+import asyncio
+
+import pytest
+
+from grpo_operator.clients.kube import UnavailableError
+from grpo_operator.controller.workers import Workers, current_job
+from grpo_operator.metrics import Metrics
+
+A, B = ("lab", "a"), ("lab", "b")
+
+
+class Looks:
+    """Records looks; each lasts until it is let go."""
+
+    def __init__(self):
+        self.started = asyncio.Queue()
+        self.gates = {}
+        self.running = {}
+        self.delay = None
+
+    async def __call__(self, key, woken):
+        self.running[key] = self.running.get(key, 0) + 1
+        assert self.running[key] == 1, "a key twice at once"
+        gate = self.gates[key] = asyncio.Event()
+        self.started.put_nowait(key)
+        try:
+            await gate.wait()
+        finally:
+            self.running[key] -= 1
+        return self.delay
+
+    async def finish(self, key):
+        self.gates[key].set()
+        await asyncio.sleep(0)
+
+
+async def next_key(looks):
+    return await asyncio.wait_for(looks.started.get(), 5)
+
+
+@pytest.fixture
+async def looks():
+    return Looks()
+
+
+@pytest.fixture
+async def workers(looks):
+    workers = Workers(looks, Metrics())
+    task = asyncio.create_task(workers.run())
+    await asyncio.sleep(0)
+    yield workers
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_many_wakes_are_one_look(workers, looks):
+    for _ in range(5):
+        workers.wake(A)
+    assert await next_key(looks) == A
+    await looks.finish(A)
+    await asyncio.sleep(0.05)
+    assert looks.started.empty()
+
+
+async def test_a_wake_during_a_look_leads_to_another(workers, looks):
+    workers.wake(A)
+    await next_key(looks)
+    workers.wake(A)
+    await looks.finish(A)
+    assert await next_key(looks) == A
+
+
+async def test_jobs_are_looked_at_beside_each_other(workers, looks):
+    for number in range(100):
+        workers.wake(("lab", str(number)))
+    assert len({await next_key(looks) for _ in range(100)}) == 100
+
+
+async def test_a_look_may_ask_for_another_later(workers, looks):
+    looks.delay = 0.01
+    workers.wake(A)
+    await next_key(looks)
+    await looks.finish(A)
+    assert await next_key(looks) == A
+
+
+async def test_a_failure_is_tried_again_after_its_backoff_and_counted():
+    calls = asyncio.Queue()
+    metrics = Metrics()
+
+    async def refuse(key, woken):
+        calls.put_nowait(current_job.get())
+        raise UnavailableError(503, "ServiceUnavailable", "later")
+
+    workers = Workers(refuse, metrics)
+    task = asyncio.create_task(workers.run())
+    await asyncio.sleep(0)
+    workers.wake(A)
+    assert await asyncio.wait_for(calls.get(), 5) == "lab/a"
+    await asyncio.sleep(0.05)
+    errors = metrics.registry.get_sample_value
+    assert errors("grpo_operator_reconcile_errors_total", {"reason": "ServiceUnavailable"}) == 1
+    assert calls.empty(), "tried again at once"
+    workers.wake(A)
+    assert await asyncio.wait_for(calls.get(), 5), "an event does not wait for the backoff"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_nothing_is_under_way_after_the_end(looks):
+    workers = Workers(looks, Metrics())
+    task = asyncio.create_task(workers.run())
+    await asyncio.sleep(0)
+    workers.wake(A)
+    await next_key(looks)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert looks.running[A] == 0
+    workers.wake(B)
+    await asyncio.sleep(0.05)
+    assert looks.started.empty()

@@ -1,0 +1,150 @@
+"""Records that cross between driver, producers and consumers: numpy and plain values, no torch.
+
+They are all that two environments with different libraries have to agree on.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a chat."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class TestCases:
+    """Inputs and expected outputs of a program; `function` None: standard input and output."""
+
+    __test__ = False
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    function: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A checked row of a data set. `answer` or `tests` is given, as the reward needs it."""
+
+    source: str
+    """Where it stands, for messages: `file.jsonl row 3`."""
+    messages: tuple[Message, ...]
+    answer: str | None = None
+    tests: TestCases | None = None
+    columns: dict[str, Any] = field(default_factory=dict)
+    """The row as read, for custom rewards."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompt:
+    """A row as the model sees it."""
+
+    row: Row
+    token_ids: Ints
+    """[P] with the chat template and the generation prompt applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How tokens are drawn."""
+
+    temperature: float
+    """0 is greedy."""
+    top_k: int | None
+    """None is off."""
+    top_p: float
+    max_new_tokens: int
+    stop_strings: tuple[str, ...] = ()
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"
+    """An end-of-sequence token or a stop string was sampled."""
+    LENGTH = "length"
+    """The completion hit the token limit."""
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GenerationRequest:
+    """One prompt to be answered `num_samples` times."""
+
+    request_id: str
+    prompt_ids: Ints
+    """[P]"""
+    num_samples: int
+    seed: int
+    """Completions depend on weights, prompt, sampling and seed, not on the rest of the batch."""
+    sampling: SamplingParams
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Completion:
+    """One finished completion."""
+
+    token_ids: Ints
+    """[T] as sampled, with the end-of-sequence token where one was drawn; never re-encoded."""
+    logprobs: Floats
+    """[T] log-probability of each token in the distribution it was drawn from."""
+    versions: Ints
+    """[T] weight version that drew each token."""
+    text: str
+    """Decoded without special tokens."""
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rollout:
+    """All completions to one request."""
+
+    request_id: str
+    completions: tuple[Completion, ...]
+
+    @property
+    def oldest_version(self) -> int:
+        """The oldest weight version that drew any of its tokens."""
+        return min(int(c.versions.min()) for c in self.completions)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What one completion earned."""
+
+    reward: float | None
+    """None where it could not be scored: it then leaves the group's statistics and the loss."""
+    format_accuracy: float
+    accuracy: float
+    """1 for a right answer, before any shaping of the reward."""
+    error: str | None = None
+    """Reason it could not be scored (`timeout`, `crash`, ...)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredGroup:
+    """A prompt's completions with their scores: the unit of the buffer."""
+
+    prompt: Prompt
+    rollout: Rollout
+    scores: tuple[Score, ...]
+
+    @property
+    def version(self) -> int:
+        """The oldest weight version that drew any of its tokens."""
+        return self.rollout.oldest_version
+
+    @property
+    def accuracy(self) -> float:
+        """Mean accuracy of the completions that could be scored, 0 when none could."""
+        scored = [s.accuracy for s in self.scores if s.reward is not None]
+        return sum(scored) / len(scored) if scored else 0.0
