@@ -50,10 +50,10 @@ def random_group(
     """A prompt with completions of random tokens, lengths, log-probabilities near uniform,
     rewards."""
     ids = rng.integers(2, vocabulary, rng.integers(3, 9)).astype(np.int32)
-    completions, scores = [], []
+    sampled, scores = [], []
     for _ in range(completions):
         length = int(rng.integers(2, 12))
-        completions.append(
+        sampled.append(
             Completion(
                 token_ids=rng.integers(2, vocabulary, length).astype(np.int32),
                 logprobs=(-np.log(vocabulary) + rng.normal(0, 0.1, length)).astype(np.float32),
@@ -65,4 +65,4 @@ def random_group(
         right = float(rng.integers(0, 2))
         scores.append(Score(reward=10 * right, format_accuracy=1.0, accuracy=right))
     prompt = Prompt(Row("test row 1", (Message("user", "?"),), answer="1"), ids)
-    return ScoredGroup(prompt, Rollout("r", tuple(completions)), tuple(scores))
+    return ScoredGroup(prompt, Rollout("r", tuple(sampled)), tuple(scores))
