@@ -120,7 +120,7 @@ async def _trips(spec: GRPOJobSpec, model: Path, versions: int) -> Measured:
         await consumers.start(lambda _: _policy(spec, model), None)
         await consumers.snapshot(0)
         await _join(consumers, producer)
-        await consumers.release_snapshot()
+        await consumers.weights.release_snapshot()
         trips = []
         for version in range(1, 1 + WARM_UP + versions):
             trip, size = await _trip(consumers, producer, version)
@@ -154,7 +154,7 @@ def _policy(spec: GRPOJobSpec, model: Path) -> PolicyOptions:
 async def _trip(consumers: ConsumerGroup, producer: Any, version: int) -> tuple[Trip, int]:
     snapshot, _ = await _timed(consumers.snapshot(version))
     broadcast, receive = await _timed(_broadcast(consumers, producer, version))
-    publish, references = await _timed(consumers.publish(version))
+    publish, references = await _timed(consumers.weights.publish(version))
     assert references is not None
     deliver, apply = await _timed(producer.load_weights.remote(references))
     source = (await references[0]).data.copy()
@@ -168,16 +168,18 @@ async def _trip(consumers: ConsumerGroup, producer: Any, version: int) -> tuple[
 async def _join(consumers: ConsumerGroup, producer: Any) -> None:
     """Make them a group for broadcasts."""
     await producer.ready.remote()
-    stages = await consumers.open_group(2, "gloo")
+    stages = await consumers.weights.open_group(2, "gloo")
     seats = [GroupMember(stage, 1, 2, "gloo") for stage in stages]
-    fault, _ = await asyncio.gather(consumers.join_group(), producer.join_group.remote(seats))
+    fault, _ = await asyncio.gather(
+        consumers.weights.join_group(), producer.join_group.remote(seats)
+    )
     assert not fault, fault
 
 
 async def _broadcast(consumers: ConsumerGroup, producer: Any, version: int) -> float:
     """Returns the seconds that generation stood still."""
     receiving = producer.receive_weights.remote(version)
-    fault, seconds = await asyncio.gather(consumers.send(version), receiving)
+    fault, seconds = await asyncio.gather(consumers.weights.send(version), receiving)
     assert not fault, fault
     return float(seconds)
 

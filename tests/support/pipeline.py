@@ -1,4 +1,4 @@
-"""Consumers, producers and the ways between them as a run has them, step by step."""
+"""The consumers, producers and weight transport of a run, without its loop."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from grpo_trainer.algorithm.batching import build_step
-from grpo_trainer.driver.assemble import Placement, assemble, delivery_of, producer_pool
+from grpo_trainer.driver.assemble import Placement, assemble, producer_pool
 from grpo_trainer.driver.checkpoints import CheckpointStore
 from grpo_trainer.driver.prepare import prepare
 from grpo_trainer.driver.producers import PoolEvents
@@ -22,82 +22,84 @@ from grpo_trainer.rewards import Scorer
 from grpo_trainer.spec import GRPOJob, GRPOJobSpec
 
 SECONDS = 120.0
-"""Deadline of every wait; starting an actor takes most of it on a busy machine."""
+"""Deadline of every wait; most of it is for starting an actor on a busy machine."""
 
 
 class Pipeline:
-    """A run without its loop: the test says when a step is."""
+    """A run without its loop: the test runs each step."""
 
     def __init__(
         self, spec: GRPOJobSpec, directory: Path, scorer: Scorer, python: Path | None
     ) -> None:
         options = RunOptions(run_dir=directory)
-        place = Placement(options, RunPaths.of(options), CheckpointStore(directory, 1))
+        placement = Placement(options, RunPaths.of(options), CheckpointStore(directory, 1))
         self.prepared = prepare(spec)
         nobody: Any = None
-        self.parts = assemble(
-            spec, place, self.prepared, None, scorer, nobody, on_change=lambda: None
+        self.context = assemble(
+            spec, placement, self.prepared, None, scorer, nobody, on_change=lambda: None
         )
         events = PoolEvents(lambda: None, lambda: None, lambda line: None)
-        self.pool = producer_pool(self.parts, place, python, events)
-        self.delivery = delivery_of(self.parts, self.pool, place)
+        self.pool = producer_pool(self.context, placement, python, events)
         self.groups: list[ScoredGroup] = []
         """All that were trained on."""
         self.put: list[int] = []
         """Versions that went through the object store."""
         self.version = 0
-        self._put = self.parts.consumers.publish
+        self._put = self.context.consumers.weights.publish
 
     async def start(self) -> None:
-        """Bring up the consumers, and send version 0 for whoever comes."""
-        consumers = self.parts.consumers
+        """Start the consumers and publish version 0."""
+        consumers = self.context.consumers
 
         async def publish(version: int) -> list[Any] | None:
             self.put.append(version)
             return await self._put(version)
 
-        consumers.publish = publish  # type: ignore[method-assign]
-        await consumers.start(lambda rank: self.parts.policy(rank, self.prepared.model_path), None)
+        consumers.weights.publish = publish  # type: ignore[method-assign]
+        await consumers.start(
+            lambda rank: self.context.policy(rank, self.prepared.model_path), None
+        )
         await consumers.snapshot(0)
-        await self.send(keep=True)
+        await self.publish(keep=True)
 
-    async def send(self, *, keep: bool = False) -> None:
-        """Send the version there is."""
-        await self.delivery.send(self.version, keep=keep)
+    async def publish(self, *, keep: bool = False) -> None:
+        """Publish the current version, and wait until it is available."""
+        await self.context.publisher.publish(self.version, keep=keep)
+        await self.context.publisher.background.join()
 
     async def step(self) -> None:
-        """Take a batch, train on it, and send what comes of it."""
-        parts = self.parts
-        batch = await asyncio.wait_for(parts.buffer.take(), SECONDS)
+        """Take a batch, train on it, and publish the new version."""
+        context = self.context
+        batch = await asyncio.wait_for(context.buffer.take(), SECONDS)
         assert batch is not None
-        built = build_step(
+        micro_batches = build_step(
             batch.groups,
             data_parallel=1,
-            microbatch=parts.spec.batch.train_microbatch_size,
-            algorithm=parts.algorithm,
+            microbatch=context.spec.batch.train_microbatch_size,
+            algorithm=context.algorithm,
             pad_token_id=self.prepared.pad_token_id,
         )
-        await parts.consumers.train(built, batch.step)
-        parts.buffer.commit(batch)
+        await context.consumers.train(micro_batches, batch.step)
+        context.buffer.commit(batch)
         self.groups += batch.groups
         self.version = batch.step + 1
-        await self.send()
+        await self.publish()
 
     async def producers(self, count: int) -> None:
-        """Wait until so many are up and have the newest weights."""
+        """Wait until `count` producers are ready and have applied the newest version."""
 
         def ready() -> bool:
-            links = self.pool.links
-            return len(links) == count and all(x.version == self.version for x in links)
+            versions = self.context.publisher.applied_versions
+            return len(versions) == count and set(versions.values()) == {self.version}
 
-        await asyncio.wait_for(self.pool.board.until(ready), SECONDS)
+        await asyncio.wait_for(self.context.changed.wait_for(ready), SECONDS)
 
     def pid(self, name: str) -> int:
         """Of a producer's process."""
         return int(ray.get(self.pool.actors[name].ready.remote(), timeout=SECONDS).pid)
 
     async def model(self) -> Any:
-        """The model as the consumers have it, when nothing is under way."""
+        """The model as the consumers have it, while nothing is being published."""
         model = AutoModelForCausalLM.from_pretrained(self.prepared.model_path)
         references = await self._put(self.version)
         assert references is not None
@@ -116,9 +118,9 @@ async def pipeline(
     sections: dict[str, Any] | None = None,
     python: Path | None = None,
 ) -> AsyncIterator[Pipeline]:
-    """A pipeline for the block; the number of producers can be changed by `pool.want`.
+    """A pipeline for the block; the number of producers can be changed by `pool.scale`.
 
-    `sections` take the place of those of the manifest, `python` runs the producers.
+    `sections` replace those of the manifest; `python` is the producers' interpreter.
     """
     manifest = {
         "model": {"path": "builtin://tiny", "dtype": "float32", "gradientCheckpointing": False},
@@ -149,9 +151,9 @@ async def pipeline(
         await made.start()
         yield made
     finally:
-        made.parts.buffer.close()
+        made.context.buffer.close()
         producing.cancel()
         await asyncio.wait({producing})
         made.pool.kill()
-        made.parts.consumers.kill()
+        made.context.consumers.kill()
         await scorer.close()

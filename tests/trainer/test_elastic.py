@@ -27,7 +27,7 @@ SLOW_PRODUCERS = {
 }
 SLOW_CONSUMERS = {"batch": {"inferenceMicrobatchSize": 8, "trainMicrobatchSize": 1}}
 ENDLESS = {"maxSteps": 5000, "numEpisodes": 100, "buffer": {"maxStaleness": 2}}
-STOPPED = re.compile(r"(producer-\d+) stops: (.+); (\d+) prompts go back")
+STOPPED = re.compile(r"(producer-\d+) stops: (.+); (\d+) prompts requeued")
 
 
 @pytest.fixture
@@ -104,9 +104,9 @@ def test_a_producer_that_is_asked_to_end_gives_its_prompts_back_and_is_replaced(
     run.until(lambda: not told.is_running() and ready_producers(run) == 2 and run.steps >= here + 5)
     stop(run)
     (event,) = STOPPED.finditer(run.output)
-    assert event[2] == "its process was asked to end"
+    assert event[2] == "its process received SIGTERM"
     # Its prompts were back before it died.
-    assert "went down" not in run.output
+    assert "was lost" not in run.output
     assert run.metrics[-1].get("grpo_restarts_total{role=producer}", 0) == 0
     assert run.metrics[-1]["grpo_groups_total{outcome=requeued}"] >= int(event[3])
     assert_no_prompt_was_lost(run)
@@ -136,8 +136,8 @@ def test_producers_of_a_node_that_is_asked_to_end_give_their_prompts_back_before
     finally:
         node.kill()
         node.wait(10)
-    assert {reason for _, reason, _ in STOPPED.findall(run.output)} == {"its node was told to go"}
-    assert "went down" not in run.output
+    assert {reason for _, reason, _ in STOPPED.findall(run.output)} == {"its node is draining"}
+    assert "was lost" not in run.output
     assert run.metrics[-1].get("grpo_restarts_total{role=producer}", 0) == 0
     assert_no_prompt_was_lost(run)
 

@@ -53,7 +53,7 @@ def start(cluster, tmp_path, transport):
 
 def by_object_store(made, versions):
     """What goes through the object store when all is well."""
-    return versions if made.parts.spec.producers.weight_transport == "objectStore" else []
+    return versions if made.context.spec.producers.weight_transport == "objectStore" else []
 
 
 @TRANSPORTS
@@ -82,7 +82,7 @@ async def test_a_late_producer_gets_the_current_version_and_then_each_with_the_o
     async with start(1) as made:
         await made.step()
         made.put.clear()
-        made.pool.want(2)
+        made.pool.scale(2)
         await made.producers(2)
         await made.step()
         await made.producers(2)

@@ -133,7 +133,7 @@ class Lone:
         """Take part, or leave after so many tensors."""
 
         def receive():
-            self.receiver.meet(version)
+            self.receiver.handshake(version)
             for count, _ in enumerate(self.receiver.tensors(keep=False), 1):
                 if count == tensors:
                     break
@@ -176,7 +176,7 @@ async def test_without_whole_weights_requests_wait(engines, small_buckets):
     await way.deliver([engine], whole(model, 1))
     running = asyncio.create_task(engine.receive_weights(2))
     sender, version = way.senders[0], whole(tiny_model(seed=2), 2)[0]
-    await asyncio.to_thread(sender._meet, 2)
+    await asyncio.to_thread(sender._handshake, 2)
     first = next(buckets(version.entries, limit=50_000))
     part = torch.from_numpy(version.data)[span(first)]
     await asyncio.to_thread(sender._group.broadcast, part)
@@ -236,7 +236,7 @@ async def test_a_receiver_holds_a_bucket_however_large_a_version_is():
     class Watcher(Lone):
         async def receive_weights(self, version):
             def receive():
-                self.receiver.meet(version)
+                self.receiver.handshake(version)
                 for _, tensor in self.receiver.tensors(keep=False):
                     held.append(tensor.untyped_storage())
 

@@ -1,7 +1,7 @@
 """The driver's entry in a cluster: `python -m grpo_trainer.cluster`, without arguments.
 
-The spec comes from a mounted file and everything else from the environment, so that nothing of a
-user's ever passes through a shell.
+The spec comes from a mounted file and everything else from the environment, so that no user input
+passes through a shell.
 """
 
 import logging
@@ -17,12 +17,12 @@ from grpo_trainer.spec import ExitCode, GRPOJob, parse_manifest
 
 DEFAULT_SPEC = "/etc/grpo/spec.json"
 LINGER_SECONDS = 10.0
-"""Twice the time between two polls of the operator, which then knows the last step too."""
+"""Two polling intervals of the operator, so that it reads the last step."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterEnvironment:
-    """What the operator tells a driver."""
+    """The environment variables that the operator sets for a driver."""
 
     spec_file: Path
     """`GRPO_SPEC`: the GRPOJob as JSON."""
@@ -35,12 +35,12 @@ class ClusterEnvironment:
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "ClusterEnvironment":
-        """Raises InvalidInputError for a variable that is missing or no number."""
+        """Raises InvalidInputError for a missing variable or one that is not a number."""
         if "GRPO_RUN_DIR" not in environment:
-            raise InvalidInputError("GRPO_RUN_DIR: not set; legal: a directory on the volume")
+            raise InvalidInputError("GRPO_RUN_DIR: Required value: a directory on the volume")
         attempt = environment.get("GRPO_ATTEMPT", "0")
         if not attempt.isdecimal():
-            raise InvalidInputError(f"GRPO_ATTEMPT: {attempt!r} is not legal: a number")
+            raise InvalidInputError(f"GRPO_ATTEMPT: Invalid value: {attempt!r}: must be a number")
         return cls(
             spec_file=Path(environment.get("GRPO_SPEC", DEFAULT_SPEC)),
             run_dir=Path(environment["GRPO_RUN_DIR"]),
@@ -62,7 +62,7 @@ def read_job(path: Path) -> GRPOJob:
 
 
 def main() -> int:
-    """Run the driver in the Ray cluster that this process belongs to; returns its exit code."""
+    """Run the driver in the Ray cluster of this process; returns its exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         environment = ClusterEnvironment.read(os.environ)

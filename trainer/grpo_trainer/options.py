@@ -1,4 +1,4 @@
-"""How a run is placed on this machine, beside what the spec says."""
+"""The placement of a run on this machine; the spec has all else."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +20,10 @@ class RunOptions:
     token: str | None = None
     """Bearer token of `/drain`; a random one is written to the run directory when absent."""
     ray_address: str | None = None
-    """None starts a Ray of its own; `auto` joins the one this process runs in."""
+    """None starts a local Ray; `auto` joins the cluster of this process."""
     ray_temp_dir: Path | None = None
     master_port: int | None = None
     """Rendezvous port of the consumers; a free one when absent."""
     linger_seconds: float = 0.0
-    """How long the end of the run can be read at `/progress`, unless somebody has read it."""
+    """How long the end of the run stays readable at `/progress`, until it is read once."""
     attempt: int = 0

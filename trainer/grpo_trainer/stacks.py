@@ -1,4 +1,4 @@
-"""Where every thread of a process stands, as text."""
+"""The stacks of all threads of a process, as text."""
 
 import sys
 import threading

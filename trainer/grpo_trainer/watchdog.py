@@ -1,7 +1,7 @@
-"""Ends what is left of a local Ray when the driver is gone, however it went.
+"""Ends the processes of a local Ray after the driver has ended, for whatever reason.
 
 Ray's agents outlive a killed driver by a minute. This process waits for the end of its standard
-input, which comes with the driver's, and then kills whatever has a file open in Ray's directory.
+input, which ends with the driver, and then kills every process with a file open in Ray's directory.
 """
 
 import argparse
@@ -21,7 +21,7 @@ _KILL_SECONDS = 1.0
 
 @contextmanager
 def watchdog(directory: Path) -> Iterator[None]:
-    """Have somebody end this Ray and remove its directory, should this process be killed."""
+    """End this Ray and remove its directory, also if this process is killed."""
     process = subprocess.Popen(
         [sys.executable, "-m", __name__, str(directory)],
         stdin=subprocess.PIPE,
@@ -35,13 +35,13 @@ def watchdog(directory: Path) -> Iterator[None]:
         try:
             process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
-            process.kill()  # this process is alive, so there is nothing left to guard
+            process.kill()  # this process is alive and has ended Ray itself
 
 
 def users_of(directory: Path) -> list[psutil.Process]:
-    """Processes that have a file open in a directory, as all of a Ray have their logs.
+    """Processes with a file open in a directory: all of a Ray's processes have their logs there.
 
-    Ray's agents write over their own environment, so that a mark in it would not find them.
+    Ray's agents overwrite their environment, so a variable in it would not identify them.
     """
     found = []
     for process in psutil.process_iter():
@@ -54,17 +54,17 @@ def users_of(directory: Path) -> list[psutil.Process]:
 
 
 def main() -> None:
-    """Wait for the driver's end, then clean up after it."""
+    """Wait for the end of the driver, then clean up."""
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=Path)
     directory: Path = parser.parse_args().directory
     driver = os.getppid()
     sys.stdin.buffer.read()
-    # One that was just being started may have been missed, but its parent is dead by then.
+    # A process that was just starting may be missed once; its parent is dead by then.
     while left := [process for process in users_of(directory) if process.pid != driver]:
         for process in left:
             process.kill()
-        # No longer: a dead child of a living driver stays in the table until that one looks.
+        # Bounded: a dead child of a living driver stays a zombie until the driver reaps it.
         psutil.wait_procs(left, timeout=_KILL_SECONDS)
     shutil.rmtree(directory, ignore_errors=True)
 

@@ -1,7 +1,7 @@
-"""A model's weights as one packed buffer: a version is whole, or it does not exist.
+"""A model's weights as one packed buffer: a version is complete or absent.
 
-One contiguous array crosses the object store in a single transfer, and is mapped, not copied, by
-every reader on the same node. numpy has no bfloat16, so types are carried by name.
+One contiguous array crosses the object store in a single transfer; readers on the same node map it
+without a copy. numpy has no bfloat16, so types are given by name.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """Where a tensor lies in the buffer."""
+    """A tensor's place in the buffer."""
 
     name: str
     dtype: str
@@ -30,7 +30,7 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightBundle:
-    """Some or all tensors of one weight version; a pipeline stage packs its own."""
+    """The tensors of one weight version, or of one pipeline stage of it."""
 
     version: int
     entries: tuple[TensorEntry, ...]
@@ -44,7 +44,7 @@ class WeightBundle:
 
 
 def layout(tensors: Iterable[tuple[str, str, tuple[int, ...], int]]) -> tuple[TensorEntry, ...]:
-    """Place (name, dtype, shape, bytes) one after the other, each aligned to a cache line."""
+    """Place tensors (name, dtype, shape, bytes) in order, each aligned to a cache line."""
     entries, offset = [], 0
     for name, dtype, shape, size in tensors:
         entries.append(TensorEntry(name, dtype, shape, offset, size))
@@ -53,7 +53,7 @@ def layout(tensors: Iterable[tuple[str, str, tuple[int, ...], int]]) -> tuple[Te
 
 
 def buffer_bytes(entries: tuple[TensorEntry, ...]) -> int:
-    """Length of the buffer that holds the entries."""
+    """Length of the buffer for the entries."""
     if not entries:
         return 0
     last = entries[-1]

@@ -1,4 +1,4 @@
-"""Where the time of a run goes, and what it has come to so far."""
+"""The time of each phase of the loop, and the totals of a run."""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from grpo_trainer.events import EvaluationReport, Outcome, StepReport, Summary
 
 
 class PhaseName(StrEnum):
-    """What the driver's loop does, in its order."""
+    """The phases of the training loop, in order."""
 
     TAKE = "take"
     TRAIN = "train"
@@ -77,14 +77,14 @@ class Ledger:
             self.last_accuracy["train"] = report.accuracy_mean
 
     def add_evaluation(self, report: EvaluationReport) -> None:
-        """Count one evaluation set; from then on rollouts no longer stand for accuracy."""
+        """Count one evaluation set; from then on evaluations replace rollouts as the accuracy."""
         if not self.evaluated:
             self.evaluated, self.first_accuracy, self.last_accuracy = True, {}, {}
         self.first_accuracy.setdefault(report.dataset, report.accuracy)
         self.last_accuracy[report.dataset] = report.accuracy
 
     def summary(self, outcome: Outcome, **rest: Any) -> Summary:
-        """The run so far; `rest` are the fields that others know."""
+        """The run so far; `rest` are the fields that are not totals."""
         seconds = self.train_seconds
         busiest = max(self.consumer_seconds, self.producer_seconds)
         return Summary(

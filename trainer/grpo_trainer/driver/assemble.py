@@ -1,4 +1,4 @@
-"""From the spec to the parts of a run."""
+"""From the spec to the components of a run."""
 
 from __future__ import annotations
 
@@ -24,36 +24,40 @@ from grpo_trainer.spec import (
 )
 
 from .autoscale import Autoscaler, Range
+from .broadcast import Broadcast
+from .change_signal import ChangeSignal
+from .checkpoint_writer import CheckpointWriter
 from .checkpoints import Checkpoint, CheckpointStore
 from .consumers import ConsumerGroup
+from .evaluation import EvaluationQueue, Evaluator
 from .prepare import Prepared
-from .producer_link import ProducerSettings, Work
+from .producer_client import ProducerSettings
+from .producer_session import ProducerWork
 from .producers import PoolEvents, ProducerPool
 from .ray_session import device_for
 from .run_context import PolicyFactory, RunContext, score_rollout
-from .weight_publisher import Broadcast, WeightPublisher
-from .weight_registry import WeightRegistry
+from .weight_publisher import WeightPublisher
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a run lives on this machine."""
+    """Directories and addresses of a run on this machine."""
 
     options: RunOptions
-    layout: RunPaths
+    paths: RunPaths
     store: CheckpointStore
 
 
 def assemble(
     spec: GRPOJobSpec,
-    place: Placement,
+    placement: Placement,
     prepared: Prepared,
     origin: Checkpoint | None,
     scorer: Scorer,
     reporter: Reporter,
     on_change: Callable[[], None],
 ) -> RunContext:
-    """Everything but the producers; `on_change` is called when consumers come up or go down."""
+    """All components but the producers; `on_change` is called when consumers start or end."""
     algorithm = resolve_algorithm(spec)
     source = PromptSource(len(prepared.train.prompts), spec.num_episodes, spec.seed)
     first_source, errors = source.state_dict(), Counter[str]()
@@ -72,22 +76,12 @@ def assemble(
         lease_seconds=float(spec.stall_timeout_seconds),
         first_step=origin.step if origin else 0,
     )
-    c = spec.consumers
-    layout = ParallelDims(
-        spec.consumer_processes,
-        c.tensor_parallel_size,
-        c.pipeline_parallel_size,
-        c.zero_stage,
+    consumers, policy = _consumers(spec, algorithm, prepared, placement, on_change)
+    changed = ChangeSignal()
+    publisher = WeightPublisher(
+        consumers.weights, changed, buffer.loaded, _broadcast(spec, consumers, placement)
     )
-    device = device_for(c.accelerator, place.options)
-    consumers = ConsumerGroup(
-        layout,
-        device=device,
-        master_port=place.options.master_port,
-        startup_seconds=float(spec.startup_deadline_seconds),
-        call_seconds=float(spec.stall_timeout_seconds),
-        on_change=on_change,
-    )
+    checkpoints = CheckpointWriter(placement.store, consumers, buffer, prepared, spec, errors)
     return RunContext(
         spec=spec,
         algorithm=algorithm,
@@ -96,26 +90,22 @@ def assemble(
         buffer=buffer,
         scorer=scorer,
         consumers=consumers,
-        policy=_policy_factory(
-            spec,
-            algorithm,
-            prepared,
-            layout,
-            device,
-            traces=place.layout.logs if spec.tracking.profiling else None,
-        ),
-        store=place.store,
+        publisher=publisher,
+        evaluations=EvaluationQueue(publisher, changed),
+        changed=changed,
+        policy=policy,
+        checkpoints=checkpoints,
         reporter=reporter,
         scoring_errors=errors,
     )
 
 
 def producer_pool(
-    parts: RunContext, place: Placement, python: Path | None, events: PoolEvents
+    context: RunContext, placement: Placement, python: Path | None, events: PoolEvents
 ) -> ProducerPool:
-    """The producers of a run, in the environment of another interpreter where one is given."""
-    spec, prepared = parts.spec, parts.prepared
-    device = device_for(spec.producers.accelerator, place.options)
+    """The producers of a run; `python` is the interpreter of their environment, if not ours."""
+    spec, prepared = context.spec, context.prepared
+    device = device_for(spec.producers.accelerator, placement.options)
     engine = EngineOptions(
         model_path=prepared.model_path,
         tokenizer_path=prepared.tokenizer_path,
@@ -141,37 +131,77 @@ def producer_pool(
         startup_seconds=float(spec.startup_deadline_seconds),
         call_seconds=float(spec.stall_timeout_seconds),
     )
-    work = Work(
-        parts.buffer,
-        prepared.train.prompts,
-        on_rollout=lambda lease, rollout: score_rollout(parts, lease, rollout),
-        board=WeightRegistry(parts.consumers.fetch),
+    work = ProducerWork(
+        buffer=context.buffer,
+        prompts=prepared.train.prompts,
+        on_rollout=lambda lease, rollout: score_rollout(context, lease, rollout),
+        publisher=context.publisher,
+        evaluations=context.evaluations,
+        changed=context.changed,
     )
-    # In a cluster the operator makes as many places as are wanted; a Ray of our own has them all.
-    choosing = place.options.ray_address is None and spec.producers.autoscale is not None
-    limit = spec.producers.replicas if choosing else None
+    # In a cluster the operator provides as many places as are wanted; a local Ray has them all.
+    own_ray = placement.options.ray_address is None
+    limit = spec.producers.replicas if own_ray and spec.producers.autoscale is not None else None
     return ProducerPool(settings, work, events, limit=limit)
 
 
-def delivery_of(parts: RunContext, pool: ProducerPool, place: Placement) -> WeightPublisher:
-    """What takes the weights to the producers, in the way that the spec asks for."""
-    spec = parts.spec
-    if spec.producers.weight_transport is WeightTransport.OBJECT_STORE:
-        return WeightPublisher(parts.consumers, pool)
-    accelerators = (spec.consumers.accelerator, spec.producers.accelerator)
-    devices = {device_for(accelerator, place.options) for accelerator in accelerators}
-    backend = "nccl" if devices == {"cuda"} else "gloo"
-    width = spec.producers.tensor_parallel_size
-    broadcast = Broadcast(parts.consumers, pool, backend=backend, width=width)
-    return WeightPublisher(parts.consumers, pool, broadcast)
+def evaluator_of(context: RunContext) -> Evaluator | None:
+    """The evaluator, where the spec asks for evaluations."""
+    prepared, spec = context.prepared, context.spec
+    if not prepared.evaluation or spec.evaluation.interval == 0:
+        return None
+    return Evaluator(
+        prepared.evaluation,
+        prepared.evaluation_sampling,
+        spec.seed,
+        context.evaluations,
+        context.scorer,
+    )
 
 
 def autoscaler_of(spec: GRPOJobSpec) -> Autoscaler | None:
-    """What follows how many producers are wanted, where the spec asks for it."""
+    """The autoscaler, where the spec asks for one."""
     scale = spec.producers.autoscale
     if scale is None:
         return None
     return Autoscaler(Range(scale.min_replicas, scale.max_replicas))
+
+
+def _consumers(
+    spec: GRPOJobSpec,
+    algorithm: ResolvedAlgorithm,
+    prepared: Prepared,
+    placement: Placement,
+    on_change: Callable[[], None],
+) -> tuple[ConsumerGroup, PolicyFactory]:
+    layout = ParallelDims(
+        spec.consumer_processes,
+        spec.consumers.tensor_parallel_size,
+        spec.consumers.pipeline_parallel_size,
+        spec.consumers.zero_stage,
+    )
+    device = device_for(spec.consumers.accelerator, placement.options)
+    group = ConsumerGroup(
+        layout,
+        device=device,
+        master_port=placement.options.master_port,
+        startup_seconds=float(spec.startup_deadline_seconds),
+        call_seconds=float(spec.stall_timeout_seconds),
+        on_change=on_change,
+    )
+    traces = placement.paths.logs if spec.tracking.profiling else None
+    return group, _policy_factory(spec, algorithm, prepared, layout, device, traces)
+
+
+def _broadcast(
+    spec: GRPOJobSpec, consumers: ConsumerGroup, placement: Placement
+) -> Broadcast | None:
+    if spec.producers.weight_transport is WeightTransport.OBJECT_STORE:
+        return None
+    accelerators = (spec.consumers.accelerator, spec.producers.accelerator)
+    devices = {device_for(accelerator, placement.options) for accelerator in accelerators}
+    backend = "nccl" if devices == {"cuda"} else "gloo"
+    return Broadcast(consumers.weights, backend=backend, width=spec.producers.tensor_parallel_size)
 
 
 def _policy_factory(
@@ -182,8 +212,6 @@ def _policy_factory(
     device: str,
     traces: Path | None,
 ) -> PolicyFactory:
-    """What a rank builds when it starts from the given weights."""
-
     def options(rank: int, weights: str) -> PolicyOptions:
         return PolicyOptions(
             layout=layout,

@@ -1,8 +1,8 @@
-"""How many producers a run wants, from what its consumers and producers waited for.
+"""The number of producers that a run wants, from the waiting times of consumers and producers.
 
-Producers are compared to consumers by one number, the demand: how many of them would generate a
-step's groups in the time that the consumers need to train on it. It does not depend on how many
-there are, so a change does not call for the next one.
+The demand is the number of producers that would generate a step's groups in the time that the
+consumers need to train on them. It does not depend on the current number of producers, so one
+change does not cause the next.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,14 +11,13 @@ from math import ceil
 
 WINDOW_STEPS = 4
 WINDOW_SECONDS = 20.0
-"""More producers are asked for by the last steps, so many and so long at the least."""
+"""Producers are added by the evidence of at least so many steps and seconds."""
 PATIENCE = 3
-"""Fewer producers are asked for by this many such windows: what is given up is slow to come back.
-"""
+"""Producers are removed by the evidence of this many windows: a removed one is slow to return."""
 MORE = 1.05
-"""Producers are added while the demand is above this much of their number."""
+"""Producers are added while the demand exceeds this multiple of their number."""
 FEWER = 0.8
-"""Producers are taken away while what is left is busy for at most this share of its time."""
+"""Producers are removed while the remaining ones are busy for at most this share of time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +29,14 @@ class Sample:
     waited: float
     """Seconds that the consumers waited for a batch."""
     busy: float
-    """Seconds that all producers together were at work."""
+    """Busy seconds of all producers together."""
     ahead: float | None
-    """Groups that were there at its end, in steps' worth; None where none can be: on-policy."""
+    """Groups that were ready at its end, in steps; None on-policy, where none can be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """How many producers there may be."""
+    """The permitted numbers of producers."""
 
     low: int
     high: int
@@ -47,11 +46,11 @@ class Range:
 
 
 def wanted(samples: Iterable[Sample], ready: int, before: int, bounds: Range) -> int:
-    """How many producers to have, given what `ready` of them did; `before` is the last answer.
+    """The number of producers, given the work of `ready` ones; `before` is the last result.
 
-    More, twice as many at most, where the consumers wait and the buffer runs dry. Fewer, where
-    those that stay still keep ahead of the consumers. The band between holds the number still, and
-    either change ends inside it.
+    More, at most twice as many, where the consumers wait and the buffer is empty. Fewer, where the
+    remaining ones still keep ahead of the consumers. Between the two thresholds the number stays,
+    and either change ends there.
     """
     samples = tuple(samples)
     busy = sum(sample.busy for sample in samples)
@@ -69,20 +68,20 @@ def wanted(samples: Iterable[Sample], ready: int, before: int, bounds: Range) ->
 
 
 class Autoscaler:
-    """Follows a run, step by step."""
+    """Computes the wanted number of producers after each step."""
 
     def __init__(self, bounds: Range) -> None:
         self._bounds = bounds
         self._seen: list[Sample] = []
-        """Since the last change."""
+        """Steps since the last change."""
         self._ready = 0
         self.wanted: int | None = None
-        """The last answer; None while too little was seen."""
+        """The last result; None before the first full window."""
 
     def observe(self, sample: Sample, ready: int) -> int | None:
-        """How many producers to have after a step at whose end `ready` were up."""
+        """The number of producers wanted after a step at whose end `ready` were ready."""
         if ready != self._ready:
-            # The step is in part of another number.
+            # Part of the step ran with another number of producers.
             self._ready, self._seen = ready, []
             return self.wanted
         self._seen.append(sample)
@@ -101,7 +100,7 @@ class Autoscaler:
         return self.wanted
 
     def _last(self, windows: int) -> Sequence[Sample] | None:
-        """The newest steps that fill so many windows; None while there are too few."""
+        """The newest steps that fill `windows` windows; None while there are too few."""
         seconds = 0.0
         for count, sample in enumerate(reversed(self._seen), 1):
             seconds += sample.seconds

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: a directory is complete or it does not count."""
+"""Checkpoints on disk: a directory is complete or is ignored."""
 
 import json
 import os
@@ -29,17 +29,17 @@ class Checkpoint:
         return self.path / TRAINER_STATE
 
     def driver_state(self) -> Mapping[str, Any]:
-        """What the driver wrote of itself."""
+        """The driver's state: step, position in the data, totals."""
         state: Mapping[str, Any] = json.loads((self.trainer_state / DRIVER_STATE).read_text())
         return state
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint in a directory that a user names; raises InvalidInputError unless complete."""
+    """The checkpoint in a directory; raises InvalidInputError unless it is complete."""
     if not (path / COMPLETE).exists():
         raise InvalidInputError(
-            f"spec.checkpoint.resumeFrom: {str(path)!r} is not legal: a directory step-N that "
-            f"holds a file {COMPLETE}"
+            f"spec.checkpoint.resumeFrom: Invalid value: {str(path)!r}: must be a directory step-N "
+            f"that contains a file {COMPLETE}"
         )
     return Checkpoint(int((path / COMPLETE).read_text()), path)
 
@@ -51,7 +51,7 @@ class CheckpointStore:
         self._directory = directory
         self._keep_last = keep_last
         directory.mkdir(parents=True, exist_ok=True)
-        # Whatever a killed run left half-written.
+        # Left half-written by a run that was killed.
         for leftover in directory.glob(".step-*"):
             shutil.rmtree(leftover)
 
@@ -65,7 +65,7 @@ class CheckpointStore:
         return sorted(found, key=lambda c: c.step)
 
     def newest(self) -> Checkpoint | None:
-        """Where a run goes on from."""
+        """The checkpoint that a run resumes from."""
         return next(reversed(self.complete()), None)
 
     def begin(self, step: int) -> Path:
@@ -76,7 +76,7 @@ class CheckpointStore:
         return partial
 
     def commit(self, partial: Path, step: int, state: Mapping[str, Any]) -> Checkpoint:
-        """Make the directory count: everything on disk first, the marker last."""
+        """Complete a checkpoint: sync everything to disk first, write the marker last."""
         (partial / TRAINER_STATE / DRIVER_STATE).write_text(json.dumps(state))
         for path in partial.rglob("*"):
             _sync(path)
@@ -92,20 +92,20 @@ class CheckpointStore:
 
     def _prune(self) -> None:
         for old in self.complete()[: -self._keep_last]:
-            # The marker goes first, so that a half-deleted directory does not count.
+            # The marker first: a half-deleted directory is then ignored.
             (old.path / COMPLETE).unlink()
             shutil.rmtree(old.path)
 
 
 def model_file(stage: int, stages: int) -> str:
-    """Name of a pipeline stage's weights, as transformers looks for them."""
+    """File name of a pipeline stage's weights, as transformers expects it."""
     return (
         "model.safetensors" if stages == 1 else f"model-{stage + 1:05}-of-{stages:05}.safetensors"
     )
 
 
 def write_index(directory: Path, names: Sequence[Sequence[str]]) -> None:
-    """Tell transformers which file holds which tensor, where there is more than one file."""
+    """Write the index from tensors to files, where there is more than one file."""
     stages = len(names)
     if stages == 1:
         return

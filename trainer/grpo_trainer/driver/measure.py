@@ -1,4 +1,4 @@
-"""From what a step's parts say to the one record that is reported."""
+"""The report of a step, from its batch, its training result and the state of the pipeline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def step_report(
     seconds: float,
     phases: dict[str, float],
 ) -> StepReport:
-    """One step as its reporters see it."""
+    """The report of one step."""
     statistics, sums = built.statistics, trained.sums
     return StepReport(
         step=batch.step + 1,
@@ -90,7 +90,7 @@ def _note(batch: Batch[ScoredGroup], built: StepBatch) -> str:
 def logged_samples(
     groups: Sequence[ScoredGroup], advantages: Sequence[Floats]
 ) -> list[LoggedSample]:
-    """Every completion of a step with what it earned."""
+    """Every completion of a step with its reward and advantage."""
     return [
         LoggedSample(
             source=group.prompt.row.source,

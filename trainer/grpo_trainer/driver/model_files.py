@@ -1,4 +1,4 @@
-"""The files beside the weights that make a checkpoint a model of the hub's format."""
+"""The files beside the weights of a checkpoint in the Hub's format."""
 
 import shutil
 from pathlib import Path
@@ -9,7 +9,7 @@ from .prepare import Prepared
 
 
 def write_model_files(directory: Path, prepared: Prepared, spec: GRPOJobSpec) -> None:
-    """Configuration, tokenizer and, where the model brought some, its Python code."""
+    """Write configuration, tokenizer and, where the model has some, its Python code."""
     from transformers import AutoConfig, GenerationConfig
 
     source, trust = prepared.model_path, spec.model.trust_remote_code

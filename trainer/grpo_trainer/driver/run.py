@@ -1,4 +1,4 @@
-"""Setting a run up, ending it, and saying how it went."""
+"""The phases of a run in one process: prepare, start Ray, train, summarize."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from grpo_trainer.rewards import Scorer
 from grpo_trainer.spec import Backend, ExitCode, GRPOJob, GRPOJobSpec
 
 from .accounting import Ledger
-from .assemble import Placement, assemble, autoscaler_of, delivery_of, producer_pool
+from .assemble import Placement, assemble, autoscaler_of, evaluator_of, producer_pool
 from .checkpoints import Checkpoint, CheckpointStore, read_checkpoint
 from .consumers import ConsumerGroup
-from .evaluation import Evaluator
 from .exclusive import only_run_in
 from .loop import TrainingLoop
 from .prepare import Prepared, prepare
 from .producers import PoolEvents, ProducerPool
 from .ray_session import cluster_only_environment, end_at_once, plain_environment, ray_session
 from .stacks import write_stacks
+from .step_recorder import StepRecorder, restored_ledger
 
 MAX_SCORING_PROCESSES = 8
 
 
 def run(job: GRPOJob, options: RunOptions) -> int:
-    """Train; returns 0, or 75 when the run was asked to stop and left a checkpoint.
+    """Train; returns 0, or 75 when a stop was requested and a checkpoint written.
 
     A run directory with a checkpoint is resumed. `summary.json` is written at every end.
 
     Raises:
-        InvalidInputError: spec, data or model are unfit.
+        InvalidInputError: spec, data or model cannot work.
     """
     with only_run_in(options.run_dir):
         return asyncio.run(_run(job, options, began=time.monotonic()))
@@ -54,7 +54,7 @@ async def _run(job: GRPOJob, options: RunOptions, began: float) -> int:
         run_ = _Run(job.spec, options, reporter, drain)
         outcome, message = Outcome.FAILED, ""
         try:
-            await run_.go()
+            await run_.execute()
             outcome = Outcome.SUCCEEDED if run_.complete else Outcome.STOPPED
         except BaseException as error:
             cause = root_cause(error)
@@ -68,7 +68,7 @@ async def _run(job: GRPOJob, options: RunOptions, began: float) -> int:
 
 
 class _DrainedError(Exception):
-    """The run was asked to stop before it began to train."""
+    """A stop was requested before training began."""
 
 
 class _Run:
@@ -81,8 +81,8 @@ class _Run:
         self._options = options
         self._reporter = reporter
         self._drain = drain
-        self._layout = RunPaths.of(options)
-        self._store = CheckpointStore(self._layout.checkpoints, spec.checkpoint.keep_last)
+        self._paths = RunPaths.of(options)
+        self._store = CheckpointStore(self._paths.checkpoints, spec.checkpoint.keep_last)
         self._total_steps = 0
         self._consumers: ConsumerGroup | None = None
         self._pool: ProducerPool | None = None
@@ -90,10 +90,10 @@ class _Run:
         self._ending = False
         self.complete = False
 
-    async def go(self) -> None:
+    async def execute(self) -> None:
         """Everything from reading the data to the last checkpoint."""
         spec = self._spec
-        # In a cluster the pods have them already; rewards may read them in either place.
+        # Custom rewards may read these; in a cluster the pods have them already.
         os.environ.update(plain_environment(spec))
         origin = self._store.newest()
         if origin is None and spec.checkpoint.resume_from is not None:
@@ -116,49 +116,45 @@ class _Run:
         workers = min(MAX_SCORING_PROCESSES, max(1, (os.cpu_count() or 1) // 2))
         scorer = Scorer(spec.reward, workers)
         try:
-            with ray_session(spec, self._options, self._layout.logs):
+            with ray_session(spec, self._options, self._paths.logs):
                 await scorer.start()
                 await self._train(prepared, origin, scorer)
         finally:
             await scorer.close()
 
     def _producer_python(self) -> Path | None:
-        """Where vLLM lives on this machine; in a cluster it is in the producers' image."""
+        """The interpreter with vLLM on this machine; in a cluster it is in the producers' image."""
         local = self._options.ray_address is None
         return vllm_python() if local and self._spec.producers.backend is Backend.VLLM else None
 
     def _on_warm_up(self) -> OnProgress:
-        """Tell of a built-in model in the making, from its thread, and stop it by a drain."""
+        """Report the training of a built-in model, from its thread, and end it on a drain."""
         loop = asyncio.get_running_loop()
 
         def progress(step: int, total: int, accuracy: float) -> None:
             if self._drain.is_set():
                 raise _DrainedError
-            text = f"making the built-in model: {step}/{total}, accuracy {accuracy:.3f}"
+            text = f"training the built-in model: {step}/{total}, accuracy {accuracy:.3f}"
             loop.call_soon_threadsafe(self._reporter.message, text)
 
         return progress
 
     async def _train(self, prepared: Prepared, origin: Checkpoint | None, scorer: Scorer) -> None:
-        place = Placement(self._options, self._layout, self._store)
-        parts = assemble(
-            self._spec, place, prepared, origin, scorer, self._reporter, self._workers_changed
+        placement = Placement(self._options, self._paths, self._store)
+        context = assemble(
+            self._spec, placement, prepared, origin, scorer, self._reporter, self._workers_changed
         )
-        self._consumers = parts.consumers
-        self._pool = pool = producer_pool(parts, place, self._producer_python(), self._events())
-        evaluator = None
-        if prepared.evaluation and self._spec.evaluation.interval > 0:
-            sampling = prepared.evaluation_sampling
-            evaluator = Evaluator(
-                prepared.evaluation, sampling, self._spec.seed, pool.board, scorer
-            )
-        delivery = delivery_of(parts, pool, place)
-        autoscaler = autoscaler_of(self._spec)
-        self._loop = TrainingLoop(parts, pool, delivery, evaluator, autoscaler, origin, self._drain)
+        self._consumers = context.consumers
+        pool = producer_pool(context, placement, self._producer_python(), self._pool_events())
+        self._pool = pool
+        recorder = StepRecorder(context, pool, autoscaler_of(self._spec), restored_ledger(origin))
+        self._loop = TrainingLoop(
+            context, pool, evaluator_of(context), recorder, origin, self._drain
+        )
         producing = asyncio.create_task(pool.run())
         training = asyncio.create_task(self._loop.run())
         try:
-            # The producers never end by themselves but by a fault that ends the run.
+            # The pool ends by itself only with an error that ends the run.
             await asyncio.wait({producing, training}, return_when=asyncio.FIRST_COMPLETED)
             if producing.done():
                 await producing
@@ -166,18 +162,18 @@ class _Run:
             self.complete = not self._drain.is_set() or self._loop.step >= self._total_steps
         finally:
             self._ending = True
-            parts.buffer.close()
+            context.buffer.close()
             for task in (training, producing):
                 task.cancel()
             await asyncio.wait({training, producing})
             pool.kill()
-            parts.consumers.kill()
+            context.consumers.kill()
 
-    def _events(self) -> PoolEvents:
+    def _pool_events(self) -> PoolEvents:
         return PoolEvents(
             changed=self._workers_changed,
             restarted=lambda: self._reporter.restart("producer"),
-            told=self._reporter.message,
+            message=self._reporter.message,
         )
 
     def _workers_changed(self) -> None:
@@ -194,10 +190,10 @@ class _Run:
         )
 
     async def write_stacks(self) -> Path:
-        """Write where the driver and its actors stand; returns the file."""
+        """Write the stacks of the driver and its actors; returns the file."""
         consumers = self._consumers.actors if self._consumers else {}
         producers = self._pool.actors if self._pool else {}
-        return await write_stacks({**consumers, **producers}, self._layout.logs)
+        return await write_stacks({**consumers, **producers}, self._paths.logs)
 
     def summary(self, outcome: Outcome, message: str, seconds: float) -> Summary:
         """The run so far."""
@@ -210,12 +206,12 @@ class _Run:
             total_steps=self._total_steps,
             wall_seconds=seconds,
             newest_checkpoint=str(newest.path) if newest else None,
-            run_directory=str(self._layout.root),
+            run_directory=str(self._paths.root),
         )
 
 
 def _stop_on_signals(drain: asyncio.Event, reporter: Reporter) -> None:
-    """The first Ctrl-C or SIGTERM asks for a checkpoint and an end, the second ends at once."""
+    """The first Ctrl-C or SIGTERM requests a checkpoint and an exit, the second exits at once."""
 
     def stop() -> None:
         if drain.is_set():
@@ -229,7 +225,7 @@ def _stop_on_signals(drain: asyncio.Event, reporter: Reporter) -> None:
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """The error that a nest of task groups wraps."""
+    """The first error in nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

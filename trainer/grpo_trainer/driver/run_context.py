@@ -1,4 +1,4 @@
-"""What the loop of a run works with, and how a rollout becomes a group of the buffer."""
+"""What the training loop works with, and how a rollout becomes a group of the buffer."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from grpo_trainer.reporting import Reporter
 from grpo_trainer.rewards import Scorer, shape
 from grpo_trainer.spec import GRPOJobSpec, ResolvedAlgorithm
 
-from .checkpoints import CheckpointStore
+from .change_signal import ChangeSignal
+from .checkpoint_writer import CheckpointWriter
 from .consumers import ConsumerGroup
+from .evaluation import EvaluationQueue
 from .prepare import Prepared
+from .weight_publisher import WeightPublisher
 
 PolicyFactory = Callable[[int, str], PolicyOptions]
-"""Rank and path of the weights to start from -> what that rank builds."""
+"""Rank and path of the weights to start from -> the options of that rank's policy."""
 
 
 @dataclass(slots=True, eq=False)
 class RunContext:
-    """What the loop works with."""
+    """What the training loop works with."""
 
     spec: GRPOJobSpec
     algorithm: ResolvedAlgorithm
@@ -34,18 +37,21 @@ class RunContext:
     buffer: RolloutBuffer[ScoredGroup]
     scorer: Scorer
     consumers: ConsumerGroup
+    publisher: WeightPublisher
+    evaluations: EvaluationQueue
+    changed: ChangeSignal
     policy: PolicyFactory
-    store: CheckpointStore
+    checkpoints: CheckpointWriter
     reporter: Reporter
     scoring_errors: Counter[str]
 
 
-async def score_rollout(parts: RunContext, lease: Lease, rollout: Rollout) -> None:
+async def score_rollout(context: RunContext, lease: Lease, rollout: Rollout) -> None:
     """Score a rollout and put it into the buffer, unless it carries no signal."""
-    prompt, algorithm = parts.prepared.train.prompts[lease.ticket.row], parts.algorithm
-    scores = await parts.scorer.score(prompt.row, [c.text for c in rollout.completions])
-    parts.scoring_errors.update(s.error for s in scores if s.error is not None)
-    limit = parts.prepared.sampling.max_new_tokens
+    prompt, algorithm = context.prepared.train.prompts[lease.ticket.row], context.algorithm
+    scores = await context.scorer.score(prompt.row, [c.text for c in rollout.completions])
+    context.scoring_errors.update(s.error for s in scores if s.error is not None)
+    limit = context.prepared.sampling.max_new_tokens
     group = ScoredGroup(prompt, rollout, shape(scores, rollout.completions, algorithm, limit))
     informative = algorithm.min_accuracy < group.accuracy < algorithm.max_accuracy
-    parts.buffer.complete(lease, group, keep=informative or not algorithm.dynamic_sampling)
+    context.buffer.complete(lease, group, keep=informative or not algorithm.dynamic_sampling)

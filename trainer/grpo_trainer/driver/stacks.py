@@ -1,4 +1,4 @@
-"""A picture of a run that hangs: the stacks of the driver and of all its actors, in one file."""
+"""The stacks of the driver and of all its actors in one file, to debug a run that hangs."""
 
 import asyncio
 import io
@@ -12,11 +12,11 @@ from ray.exceptions import RayError
 from grpo_trainer.stacks import thread_stacks
 
 ANSWER_SECONDS = 5.0
-"""An actor that cannot even answer this is itself a finding."""
+"""Deadline of an actor; a missed deadline is written into the file."""
 
 
 async def write_stacks(actors: Mapping[str, Any], logs: Path) -> Path:
-    """Ask every actor for its stacks, all at once, and write what came with the driver's own."""
+    """Collect the stacks of all actors concurrently and write them with the driver's own."""
     names = list(actors)
     answers = await asyncio.gather(*(_ask(actors[name]) for name in names))
     parts = {"driver": f"{thread_stacks()}\n{_tasks()}", **dict(zip(names, answers, strict=True))}
@@ -35,7 +35,7 @@ async def _ask(actor: Any) -> str:
 
 
 def _tasks() -> str:
-    """What the driver's coroutines wait for."""
+    """The stacks of the driver's coroutines."""
     out = io.StringIO()
     for task in asyncio.all_tasks():
         task.print_stack(file=out)

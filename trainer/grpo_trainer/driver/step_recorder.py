@@ -1,4 +1,4 @@
-"""The books of a run: what each step's parts come to, reported and added up."""
+"""Recording a step: metrics, totals, logged rollouts and the number of producers wanted."""
 
 from __future__ import annotations
 
@@ -16,68 +16,66 @@ from .run_context import RunContext
 
 
 class StepRecorder:
-    """Reports steps, keeps the totals, and follows how many producers the run wants."""
+    """Reports each step, keeps the totals and scales the producers."""
 
     def __init__(
-        self, parts: RunContext, pool: ProducerPool, autoscaler: Autoscaler | None, ledger: Ledger
+        self, context: RunContext, pool: ProducerPool, autoscaler: Autoscaler | None, ledger: Ledger
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._pool = pool
         self._autoscaler = autoscaler
-        self._producer_busy = 0.0
+        self._busy_before = 0.0
         self.ledger = ledger
-        self.publish_seconds: float | None = None
-        """Time to publish the newest weights."""
 
     def record(
         self,
         batch: Batch[ScoredGroup],
-        built: StepBatch,
+        micro_batches: StepBatch,
         trained: TrainedStep,
         seconds: float,
         phases: dict[str, float],
     ) -> None:
         """Report a step that took `seconds` of wall time."""
-        parts, step = self._parts, batch.step + 1
-        busy = self._busy_since()
-        share = busy / max(1, self._pool.desired)
-        self.ledger.producer_seconds += share
+        context, step = self._context, batch.step + 1
+        busy = self._busy_since_last_step()
+        busy_each = busy / max(1, self._pool.desired)
+        self.ledger.producer_seconds += busy_each
         state = PipelineState(
-            depth=parts.buffer.depth,
-            capacity=parts.buffer.capacity,
-            counts=parts.buffer.counts,
-            producer_idle_ratio=min(1.0, max(0.0, 1 - share / seconds)) if seconds else 0.0,
-            publish_seconds=self.publish_seconds,
-            apply_seconds=self._pool.apply_seconds,
-            scoring_errors=dict(parts.scoring_errors),
+            depth=context.buffer.depth,
+            capacity=context.buffer.capacity,
+            counts=context.buffer.counts,
+            producer_idle_ratio=min(1.0, max(0.0, 1 - busy_each / seconds)) if seconds else 0.0,
+            publish_seconds=context.publisher.publish_seconds,
+            apply_seconds=context.publisher.apply_seconds,
+            scoring_errors=dict(context.scoring_errors),
         )
         report = step_report(
             batch,
-            built,
+            micro_batches,
             trained,
             state,
-            total_steps=parts.prepared.total_steps,
-            prompts=len(parts.prepared.train.prompts) * parts.spec.num_episodes,
+            total_steps=context.prepared.total_steps,
+            prompts=len(context.prepared.train.prompts) * context.spec.num_episodes,
             seconds=seconds,
             phases=phases,
         )
         self.ledger.add_step(report, trained.seconds)
-        parts.reporter.step(report)
-        interval = parts.spec.rollouts.log_interval
+        context.reporter.step(report)
+        interval = context.spec.rollouts.log_interval
         if interval > 0 and (step == 1 or step % interval == 0):
-            samples = logged_samples(batch.groups, built.statistics.advantages)
-            parts.reporter.rollouts(step, samples)
-        self._scale(Sample(seconds, phases[PhaseName.TAKE], busy, self._ahead(step)))
+            samples = logged_samples(batch.groups, micro_batches.statistics.advantages)
+            context.reporter.rollouts(step, samples)
+        self._scale(Sample(seconds, phases[PhaseName.TAKE], busy, self._steps_ahead(step)))
 
-    def _busy_since(self) -> float:
-        """Seconds that all producers together were at work since the last step."""
+    def _busy_since_last_step(self) -> float:
+        """Seconds that all producers together worked since the last step."""
         busy = self._pool.busy_seconds
-        spent, self._producer_busy = busy - self._producer_busy, busy
+        spent, self._busy_before = busy - self._busy_before, busy
         return spent
 
-    def _ahead(self, step: int) -> float | None:
-        """How much of the next steps' groups is there, in steps; None where it cannot be."""
-        spec, buffer = self._parts.spec, self._parts.buffer
+    def _steps_ahead(self, step: int) -> float | None:
+        """Groups that are ready for the next steps, in steps; None on-policy, where none can be."""
+        spec, buffer = self._context.spec, self._context.buffer
         if spec.buffer.max_staleness == 0:
             return None
         return buffer.next_step - step + buffer.depth / spec.groups_per_step
@@ -87,11 +85,11 @@ class StepRecorder:
             return
         count = self._autoscaler.observe(sample, self._pool.ready)
         if count is not None:
-            self._pool.want(count)
+            self._pool.scale(count)
 
 
-def ledger_of(checkpoint: Checkpoint | None) -> Ledger:
-    """The totals as they stood at a checkpoint."""
+def restored_ledger(checkpoint: Checkpoint | None) -> Ledger:
+    """The totals of a checkpoint, or empty ones."""
     if checkpoint is None:
         return Ledger()
     return Ledger(**checkpoint.driver_state()["ledger"])

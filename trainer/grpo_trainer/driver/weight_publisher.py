@@ -1,7 +1,12 @@
-"""How a weight version gets from the consumers to the producers.
+"""The owner of weight versions: which exist, how they reach producers, who has applied which.
 
-Through the object store every producer fetches it when it comes to it. A broadcast reaches all at
-once that are there and at rest; whoever it misses, for whatever reason, fetches it all the same.
+    consumers --snapshot--> publish(version) --broadcast--> subscribed producers
+                                 |
+                                 +--references--> object store --follow()--> everyone else
+
+A version is *available* from its publication until a newer one replaces it; an evaluation pins the
+version it needs. After a roll back all versions are void, and a new epoch begins: the same number
+may then mean other weights.
 """
 
 from __future__ import annotations
@@ -9,120 +14,181 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable
+from typing import Any
 
-from ray.exceptions import RayError
+from ray.exceptions import RayTaskError
 
-from grpo_trainer.transport.plan import GroupMember
-
-from .consumers import ConsumerGroup, describe
-from .producer_link import ProducerLink
-from .producers import ProducerPool
-from .weight_registry import NO_VERSION
+from .background import BackgroundTask
+from .broadcast import NO_VERSION, Broadcast, Subscription, WeightClient
+from .change_signal import ChangeSignal
+from .consumer_weights import ConsumerWeights
 
 _log = logging.getLogger(__name__)
 
+OnApplied = Callable[[str, int], None]
+"""Called with a producer's name and the version it samples with from now on."""
+
 
 class WeightPublisher:
-    """Sends versions; one at a time."""
+    """Publishes one version at a time and keeps every subscribed producer at the target version."""
 
     def __init__(
-        self, consumers: ConsumerGroup, pool: ProducerPool, broadcast: Broadcast | None = None
+        self,
+        consumers: ConsumerWeights,
+        changed: ChangeSignal,
+        on_applied: OnApplied,
+        broadcast: Broadcast | None = None,
     ) -> None:
+        """Without `broadcast` every producer fetches versions from the object store."""
         self._consumers = consumers
-        self._pool = pool
+        self._changed = changed
+        self._on_applied = on_applied
         self._broadcast = broadcast
+        self._available: dict[int, list[Any] | None] = {}
+        """Version -> references to its bundles; None until a producer asks for them."""
+        self._newest = NO_VERSION
+        self._pinned = NO_VERSION
+        self._epoch = 0
+        self._fetching = asyncio.Lock()
+        self._subscriptions: dict[str, Subscription] = {}
+        self.background = BackgroundTask()
+        """The publication under way."""
+        self.publish_seconds: float | None = None
+        """Time until the snapshot of the newest version was released."""
 
-    async def send(self, version: int, *, keep: bool) -> float:
-        """Send the snapshot that was taken last; returns the seconds until the next may be taken.
+    @property
+    def target(self) -> int:
+        """The version that producers should apply, NO_VERSION while there is none."""
+        return self._pinned if self._pinned in self._available else self._newest
 
-        One to `keep` can be fetched after that, too.
+    @property
+    def applied_versions(self) -> dict[str, int]:
+        """The version that each subscribed producer has applied, by name."""
+        return {name: s.version for name, s in self._subscriptions.items()}
+
+    @property
+    def apply_seconds(self) -> float | None:
+        """Pause of generation for the newest version, at the slowest producer."""
+        known = (s.apply_seconds for s in self._subscriptions.values())
+        return max((seconds for seconds in known if seconds is not None), default=None)
+
+    def subscribe(self, client: WeightClient) -> Subscription:
+        """Begin to keep a producer up to date; it has no weights yet."""
+        self._subscriptions[client.name] = Subscription(client)
+        return self._subscriptions[client.name]
+
+    def unsubscribe(self, name: str) -> None:
+        """Forget a producer that is gone."""
+        self._subscriptions.pop(name, None)
+
+    def pin(self, version: int) -> None:
+        """Keep a version available, and make it the target, until `unpin`."""
+        self._pinned = version
+        self._changed.notify()
+
+    def unpin(self) -> None:
+        """Make the newest version the target again."""
+        self._pinned = NO_VERSION
+        self._changed.notify()
+
+    async def publish(self, version: int, *, keep: bool) -> None:
+        """Begin to publish the newest snapshot, after the publication that still runs.
+
+        A version to `keep` stays in the object store, for an evaluation that will pin it.
         """
+        await self.background.join()
+        self.background.start(self._publish(version, keep=keep))
+
+    async def reset(self) -> None:
+        """Void all versions: the consumers that own them are gone."""
+        await self.background.cancel()
+        self._available.clear()
+        self._newest = NO_VERSION
+        self._epoch += 1
+        for subscription in self._subscriptions.values():
+            subscription.version = NO_VERSION
+        self._changed.notify()
+
+    async def follow(self, subscription: Subscription) -> None:
+        """Apply each target version to a producer; runs until it is cancelled or a call fails."""
+        while True:
+            await self._changed.wait_for(lambda: self._is_behind(subscription))
+            async with subscription.transfer:
+                if self._is_behind(subscription):  # a broadcast may have come first
+                    await self._fetch(subscription)
+            self._changed.notify()
+
+    async def _publish(self, version: int, *, keep: bool) -> None:
         began = time.monotonic()
-        reached = self._broadcast is not None and await self._broadcast.send(version)
+        broadcast = self._broadcast is not None and await self._send(self._broadcast, version)
         references = None
-        if reached and not keep:
+        if broadcast and not keep:
             await self._consumers.release_snapshot()
         else:
             references = await self._consumers.publish(version)
-        seconds = time.monotonic() - began
-        await self._pool.board.offer(version, references)
-        return seconds
+        self.publish_seconds = time.monotonic() - began
+        self._available = {v: r for v, r in self._available.items() if v == self._pinned}
+        self._available[version] = references
+        self._newest = version
+        self._changed.notify()
 
+    async def _send(self, broadcast: Broadcast, version: int) -> bool:
+        """Broadcast a version; returns whether every subscribed producer has it."""
+        if self._pinned not in (NO_VERSION, version):
+            return False  # the evaluation needs the producers at the version they have
+        epoch, subscriptions = self._epoch, self._subscriptions.values()
+        await broadcast.send(
+            version,
+            list(subscriptions),
+            lambda subscription, seconds: self._record(subscription, version, epoch, seconds),
+        )
+        return bool(subscriptions) and all(s.version == version for s in subscriptions)
 
-class Broadcast:
-    """All producers as receivers of one group, which is made anew when they come or go."""
+    def _is_behind(self, subscription: Subscription) -> bool:
+        return self.target not in (NO_VERSION, subscription.version)
 
-    def __init__(
-        self, consumers: ConsumerGroup, pool: ProducerPool, *, backend: str, width: int
-    ) -> None:
-        """
-        Args:
-            backend: `gloo` or `nccl`.
-            width: processes of one producer.
-        """
-        self._consumers = consumers
-        self._pool = pool
-        self._backend = backend
-        self._width = width
-        self._members: list[ProducerLink] = []
+    async def _fetch(self, subscription: Subscription) -> None:
+        """Apply the target version by way of the object store, unless it becomes unavailable."""
+        version, epoch = self.target, self._epoch
+        references = await self._references(version)
+        if references is None:
+            return
+        try:
+            seconds = await subscription.client.load(references)
+        except RayTaskError as error:
+            if self._is_available(version, epoch):
+                raise
+            # Its owner is gone; another version will be published.
+            name = subscription.client.name
+            _log.warning("%s: version %d became unavailable: %s", name, version, error)
+            return
+        self._record(subscription, version, epoch, seconds)
 
-    async def send(self, version: int) -> bool:
-        """Send to all producers at rest; returns whether no producer is without the version."""
-        evaluation = self._pool.board.evaluation
-        if evaluation is not None and evaluation.version != version:
-            return False  # it needs the producers with the weights they have
-        async with AsyncExitStack() as held:
-            links = [link for link in self._pool.links if not link.loading.locked()]
-            for link in links:
-                await held.enter_async_context(link.loading)
-            if links and await self._formed(links):
-                await self._send(version, links)
-        links = list(self._pool.links)
-        return bool(links) and all(link.version == version for link in links)
+    async def _references(self, version: int) -> list[Any] | None:
+        """References to a version's bundles; None when a newer snapshot has replaced it."""
+        async with self._fetching:
+            epoch = self._epoch
+            references = self._available.get(version)
+            if references is None and version in self._available:
+                references = await self._consumers.fetch(version)
+                if self._is_available(version, epoch):
+                    self._settle(version, references)
+            return references
 
-    async def _formed(self, links: list[ProducerLink]) -> bool:
-        """Whether there is a group of just these."""
-        if self._members == links:
-            return True
-        self._members = []
-        size = 1 + self._width * len(links)
-        stages = await self._consumers.open_group(size, self._backend)
+    def _settle(self, version: int, references: list[Any] | None) -> None:
+        if references is not None:
+            self._available[version] = references
+            return
+        del self._available[version]
+        if self._newest == version:
+            self._newest = NO_VERSION
 
-        async def join(index: int, link: ProducerLink) -> str:
-            rank = 1 + self._width * index
-            members = [GroupMember(stage, rank, size, self._backend) for stage in stages]
-            try:
-                await link.join_group(members)
-            except (RayError, TimeoutError) as error:
-                return f"{link.name}: {describe(error)}"
-            return ""
+    def _is_available(self, version: int, epoch: int) -> bool:
+        return epoch == self._epoch and version in self._available
 
-        joins = (join(index, link) for index, link in enumerate(links))
-        faults = await asyncio.gather(self._consumers.join_group(), *joins)
-        if any(faults):
-            _log.warning("no group for broadcasts: %s", _text(faults))
-            return False
-        self._members = links
-        return True
-
-    async def _send(self, version: int, links: Sequence[ProducerLink]) -> None:
-        async def receive(link: ProducerLink) -> str:
-            try:
-                await link.receive(version)
-            except (RayError, TimeoutError) as error:
-                # It has the old weights, or none: it has to fetch these.
-                link.version = NO_VERSION
-                self._consumers.abort_broadcast(version)
-                return f"{link.name}: {describe(error)}"
-            return ""
-
-        faults = await asyncio.gather(self._consumers.send(version), *map(receive, links))
-        if any(faults):
-            self._members = []
-            _log.warning("version %d was not broadcast to all: %s", version, _text(faults))
-
-
-def _text(faults: Sequence[str]) -> str:
-    return "; ".join(filter(None, faults))
+    def _record(self, subscription: Subscription, version: int, epoch: int, seconds: float) -> None:
+        subscription.apply_seconds = seconds
+        if epoch == self._epoch:
+            subscription.version = version
+            self._on_applied(subscription.client.name, version)

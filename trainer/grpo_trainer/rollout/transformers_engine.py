@@ -156,7 +156,7 @@ class TransformersEngine:
         receiver = self._receiver
         if receiver is None:
             raise BroadcastAbortedError("in no group")
-        receiver.meet(number)
+        receiver.handshake(number)
         # From here to the end the weights are of two versions.
         self._version = None
         write_tensors(self._model, receiver.tensors(keep=False))

@@ -92,7 +92,7 @@ class WeightWriter:
         if self.receiver is None:
             return f"{UNTOUCHED}: in no group"
         try:
-            self.receiver.meet(number)
+            self.receiver.handshake(number)
         except BroadcastAbortedError as error:
             return f"{UNTOUCHED}: {error}"
         names = {entry.name for entry in self.receiver.entries}

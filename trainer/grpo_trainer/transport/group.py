@@ -1,8 +1,8 @@
 """The two ends of a broadcast of weights, over gloo between CPUs and NCCL between GPUs.
 
-A round begins at a meeting: receivers say that they are ready, the sender says go, or that this
-round is off. So one that never comes costs a deadline, and nothing is written before all are there.
-Groups are made by hand, beside `torch.distributed`'s own, which belongs to trainer and engine.
+A broadcast begins with a handshake: receivers report that they are ready, then the sender starts or
+aborts it. So a missing receiver costs one deadline, and nothing is written before all are ready.
+Groups are created directly, beside `torch.distributed`'s own, which belongs to trainer and engine.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from grpo_trainer.weights import TensorEntry
 from .plan import BUCKET_BYTES, GroupMember, buckets, span
 
 MEMBER_SECONDS = 60.0
-"""For all members of a group to find each other, and for one bucket to reach them all."""
+"""Deadline to form a group, and for one bucket to reach all members."""
 READY_SECONDS = 60.0
-"""For all receivers to stand still, once weights are on their way."""
+"""Deadline for all receivers to pause generation."""
 
-_GO, _OFF = "go", "off"
+_START, _ABORT = "start", "abort"
 
 
 class BroadcastAbortedError(RuntimeError):
-    """A round did not begin: nothing was written."""
+    """A broadcast did not start: nothing was written."""
 
 
 class WeightsLostError(RuntimeError):
-    """A version broke off in the middle: the weights are of two versions."""
+    """A broadcast was interrupted: the weights are of two versions."""
 
 
 class WeightSender:
@@ -45,7 +45,7 @@ class WeightSender:
         self._host = host
         self._store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
         self._group: _Group | None = None
-        # On the usual stream buckets would queue behind the training that they are to overlap.
+        # On the default stream the buckets would wait for the training that they should overlap.
         self._stream: Any = None
         if backend == "nccl":
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -59,36 +59,36 @@ class WeightSender:
         self._group = _Group(self._store, 0, self._size, self._backend)
 
     def send(self, number: int, entries: Sequence[TensorEntry], buffer: Tensor) -> None:
-        """Send a stage's buffer to all; raises RuntimeError if any of them did not get it."""
-        assert self._group is not None, "join comes first"
-        self._meet(number)
+        """Send a stage's buffer to all; raises RuntimeError if a receiver did not get it."""
+        assert self._group is not None, "call join first"
+        self._handshake(number)
         with torch.cuda.stream(self._stream):
             for bucket in buckets(entries):
                 part = buffer[span(bucket)]
                 self._group.broadcast(part.to(self._device) if self._backend == "nccl" else part)
 
     def abort_broadcast(self, number: int) -> None:
-        """End the wait for receivers; from any thread, while `send` may be under way."""
-        # A store serves one call at a time, and `send` waits in it.
+        """End the wait for receivers; callable from any thread, also during `send`."""
+        # A store serves one call at a time, and `send` blocks in this one.
         store = _client(self._host, self.port)
-        store.set(_off(number), "")
+        store.set(_aborted(number), "")
         for rank in range(1, self._size):
             store.set(_ready(number, rank), "")
 
-    def _meet(self, number: int) -> None:
+    def _handshake(self, number: int) -> None:
         ready = [_ready(number, rank) for rank in range(1, self._size)]
         try:
             self._store.wait(ready, timedelta(seconds=READY_SECONDS))
         except RuntimeError as error:
-            self._store.set(_decision(number), _OFF)
+            self._store.set(_decision(number), _ABORT)
             absent = [i for i, key in enumerate(ready, 1) if not self._store.check([key])]
             raise BroadcastAbortedError(
                 f"not ready in {READY_SECONDS:g} s: ranks {absent}"
             ) from error
-        called_off = self._store.check([_off(number)])
-        self._store.set(_decision(number), _OFF if called_off else _GO)
-        if called_off:
-            raise BroadcastAbortedError("called off")
+        aborted = self._store.check([_aborted(number)])
+        self._store.set(_decision(number), _ABORT if aborted else _START)
+        if aborted:
+            raise BroadcastAbortedError("aborted by the driver")
 
 
 class WeightReceiver:
@@ -98,42 +98,42 @@ class WeightReceiver:
         """Join the groups as process `index` of the engine.
 
         Raises:
-            RuntimeError: they did not come together within MEMBER_SECONDS.
+            RuntimeError: they were not complete within MEMBER_SECONDS.
         """
         self._device = device if members[0].backend == "nccl" else torch.device("cpu")
-        self._seats = tuple(members)
+        self._members = tuple(members)
         self._ranks = [member.rank + index for member in members]
         self._stores = [_client(member.stage.host, member.stage.port) for member in members]
         self._groups = [
             _Group(store, rank, member.size, member.backend)
-            for store, rank, member in zip(self._stores, self._ranks, self._seats, strict=True)
+            for store, rank, member in zip(self._stores, self._ranks, self._members, strict=True)
         ]
 
     @property
     def entries(self) -> tuple[TensorEntry, ...]:
         """Tensors of a version, of all stages."""
-        return tuple(entry for member in self._seats for entry in member.stage.entries)
+        return tuple(entry for member in self._members for entry in member.stage.entries)
 
-    def meet(self, number: int) -> None:
-        """Be ready for a round; raises BroadcastAbortedError if it does not take place."""
+    def handshake(self, number: int) -> None:
+        """Report ready for a broadcast; raises BroadcastAbortedError if it does not start."""
         for store, rank in zip(self._stores, self._ranks, strict=True):
             store.set(_ready(number, rank), "")
         try:
             decisions = {_decided(store, number) for store in self._stores}
         except RuntimeError as error:
             self._leave()
-            raise BroadcastAbortedError(f"a sender is gone: {error}") from error
-        if decisions != {_GO}:
+            raise BroadcastAbortedError(f"a sender was lost: {error}") from error
+        if decisions != {_START}:
             self._leave()
-            raise BroadcastAbortedError("the round does not take place")
+            raise BroadcastAbortedError("the sender aborted it")
 
     def tensors(self, *, keep: bool) -> Iterator[tuple[TensorEntry, Tensor]]:
         """Each tensor in its order, typed and shaped, as it arrives.
 
-        One is only good until the next is asked for, unless they are to `keep`.
+        A tensor is valid until the next one is requested, unless `keep` is set.
 
         Raises:
-            WeightsLostError: the version broke off.
+            WeightsLostError: the broadcast was interrupted.
         """
         complete = False
         try:
@@ -147,14 +147,14 @@ class WeightReceiver:
                 self._leave()
 
     def _leave(self) -> None:
-        """Whoever still waits for this member has to hear that it is gone."""
+        """Close the connections, so that peers do not wait for this member."""
         for group in self._groups:
             group.leave()
 
     def _buckets(self, keep: bool) -> Iterator[tuple[tuple[TensorEntry, ...], Tensor]]:
         """Each bucket and its bytes."""
         staging = torch.empty(0, dtype=torch.uint8, device=self._device)
-        for member, group in zip(self._seats, self._groups, strict=True):
+        for member, group in zip(self._members, self._groups, strict=True):
             for bucket in buckets(member.stage.entries):
                 size = span(bucket).stop - span(bucket).start
                 if keep or staging.numel() < size:
@@ -170,36 +170,36 @@ def _client(host: str, port: int) -> TCPStore:
 
 
 def _decided(store: TCPStore, number: int) -> str:
-    """What a sender made of a round, after it has waited for the last receiver."""
+    """The sender's decision, after its wait for the last receiver."""
     store.wait([_decision(number)], timedelta(seconds=READY_SECONDS + MEMBER_SECONDS))
     return store.get(_decision(number)).decode()
 
 
 class _Group:
-    """A group that `torch.distributed` does not know of."""
+    """A process group outside of `torch.distributed`'s registry."""
 
     def __init__(self, store: TCPStore, rank: int, size: int, backend: str) -> None:
         self._group = _process_group(store, rank, size, backend)
 
     def broadcast(self, tensor: Tensor) -> None:
-        """From rank 0 to all; returns when the tensor may be read, and written again.
+        """From rank 0 to all; returns when the tensor may be read and reused.
 
         Raises:
-            WeightsLostError: a member is gone. So is this one then, for others wait for it.
+            WeightsLostError: a member was lost. This one then leaves too, as its peers wait for it.
         """
         fault = self._fault(tensor)
         if fault:
-            # Not where the error is: its traceback would keep the sockets open.
+            # Outside of the except block: the traceback would keep the sockets open.
             self.leave()
             raise WeightsLostError(fault)
 
     def leave(self) -> None:
-        """Close the ways to all others."""
+        """Close the connections to all other members."""
         self._group = None
 
     def _fault(self, tensor: Tensor) -> str:
         if self._group is None:
-            return "the group was left"
+            return "this member has left the group"
         options = BroadcastOptions()
         options.rootRank = 0
         options.rootTensor = 0
@@ -221,7 +221,7 @@ def _process_group(store: TCPStore, rank: int, size: int, backend: str) -> Any:
         return ProcessGroupGloo(prefixed, rank, size, timeout)
     from torch._C._distributed_c10d import ProcessGroupNCCL
 
-    # Else a wait returns at once, and a watchdog ends this process when a peer is gone.
+    # Otherwise a wait returns at once, and a watchdog ends this process when a peer is lost.
     before = os.environ.get("TORCH_NCCL_BLOCKING_WAIT")
     os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "1"
     try:
@@ -239,8 +239,8 @@ def _ready(number: int, rank: int) -> str:
     return f"{number}/ready/{rank}"
 
 
-def _off(number: int) -> str:
-    return f"{number}/off"
+def _aborted(number: int) -> str:
+    return f"{number}/aborted"
 
 
 def _decision(number: int) -> str:

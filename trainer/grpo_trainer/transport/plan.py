@@ -1,4 +1,4 @@
-"""How a weight version is cut for sending, and who sits where: plain values, no torch."""
+"""How a weight version is split into buckets, and the members of a group: no torch."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from grpo_trainer.weights import TensorEntry
 
 BUCKET_BYTES = 64 << 20
-"""Sent at once, and held by a receiver beside its model; a larger tensor goes alone."""
+"""Sent at once, and held by a receiver beside its model; a larger tensor is its own bucket."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What one sender has, and where receivers meet it."""
+    """The tensors of one sender, and its address."""
 
     host: str
     port: int
@@ -27,19 +27,19 @@ class GroupMember:
 
     stage: Stage
     rank: int
-    """Of the first process of an engine; its others follow."""
+    """Of an engine's first process; its other processes follow."""
     size: int
     """Of the group, the sender included."""
     backend: str
     """`gloo` or `nccl`."""
 
     def plain(self) -> tuple[Any, ...]:
-        """As nested tuples, which every message format can carry."""
+        """As nested tuples, for any message format."""
         return astuple(self)
 
     @classmethod
     def of(cls, plain: Sequence[Any]) -> GroupMember:
-        """From nested sequences, as they come out of a message."""
+        """From the nested sequences of a message."""
         (host, port, entries), rank, size, backend = plain
         records = tuple(TensorEntry(n, d, tuple(s), o, b) for n, d, s, o, b in entries)
         return cls(Stage(host, port, records), rank, size, backend)
@@ -60,5 +60,5 @@ def buckets(
 
 
 def span(bucket: Sequence[TensorEntry]) -> slice:
-    """Where a bucket lies in the buffer of its stage."""
+    """The bytes of a bucket in the buffer of its stage."""
     return slice(bucket[0].offset, bucket[-1].offset + bucket[-1].size)

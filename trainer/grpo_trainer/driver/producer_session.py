@@ -1,0 +1,164 @@
+"""Serving one incarnation of a producer: prompts and weights go to it, rollouts come back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ray.exceptions import RayError
+
+from grpo_trainer.messages import GenerationRequest, Prompt, Rollout, ScoredGroup
+from grpo_trainer.pipeline import Lease, RolloutBuffer
+from grpo_trainer.rollout.producer import ProducerStats
+
+from .broadcast import Subscription
+from .change_signal import ChangeSignal
+from .evaluation import EvaluationQueue
+from .producer_client import ProducerClient, ProducerSettings
+from .weight_publisher import WeightPublisher
+
+_log = logging.getLogger(__name__)
+
+CALLS_AHEAD = 2
+"""Micro-batches that a producer holds beside the one it works on, so that it never waits."""
+
+OnRollout = Callable[[Lease, Rollout], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProducerWork:
+    """The sources and destinations of what producers do."""
+
+    buffer: RolloutBuffer[ScoredGroup]
+    prompts: Sequence[Prompt]
+    on_rollout: OnRollout
+    """Scores a rollout and completes its lease."""
+    publisher: WeightPublisher
+    evaluations: EvaluationQueue
+    changed: ChangeSignal
+    """Notified of every change of producers, weights and evaluations."""
+
+
+class _StopRequestedError(Exception):
+    """The producer was asked to stop; the message is the reason."""
+
+
+class ProducerSession:
+    """Keeps one producer busy until it is asked to stop or is lost."""
+
+    def __init__(
+        self, client: ProducerClient, settings: ProducerSettings, work: ProducerWork
+    ) -> None:
+        self.client = client
+        self.stats: ProducerStats | None = None
+        self.node = ""
+        """Ray's id of its node, once it is ready."""
+        self._settings = settings
+        self._work = work
+        self._unanswered: dict[str, Lease] = {}
+        self._stop: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    @property
+    def name(self) -> str:
+        return self.client.name
+
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds it spent generating or applying weights, as of the last statistics."""
+        stats = self.stats
+        return 0.0 if stats is None else stats.busy_seconds + stats.apply_seconds
+
+    async def ready(self) -> None:
+        """Wait until its engine is built."""
+        self.node = (await self.client.ready()).node
+
+    def stop(self, reason: str) -> None:
+        """Ask it to stop."""
+        if not self._stop.done():
+            self._stop.set_result(reason)
+
+    async def refresh_stats(self) -> None:
+        """Read how busy it was; a producer that is going down has no statistics."""
+        try:
+            self.stats = await self.client.stats()
+        except (RayError, TimeoutError):
+            _log.debug("%s: no statistics, it may be going down", self.name)
+
+    async def serve(self, on_stop: Callable[[str, int], None]) -> None:
+        """Serve until the producer is asked to stop; raises RayError when it is lost.
+
+        A producer that stops gives its unanswered prompts back at once; its finished rollouts are
+        still scored. `on_stop` is called in between, with the reason and the number of prompts.
+        """
+        work = self._work
+        subscription = work.publisher.subscribe(self.client)
+        async with asyncio.TaskGroup() as scoring:
+            try:
+                await self._serve_until_stopped(subscription, scoring)
+            except* _StopRequestedError as stopped:
+                unanswered = tuple(self._unanswered.values())
+                work.buffer.give_back(unanswered)
+                on_stop(str(stopped.exceptions[0]), len(unanswered))
+
+    async def _serve_until_stopped(
+        self, subscription: Subscription, scoring: asyncio.TaskGroup
+    ) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._work.publisher.follow(subscription))
+            group.create_task(self._serve_rollouts(scoring))
+            group.create_task(self._serve_evaluations(subscription))
+            group.create_task(self._stop_when_terminated())
+            raise _StopRequestedError(await self._stop)
+
+    async def _stop_when_terminated(self) -> None:
+        await self.client.terminated()
+        self.stop("its process received SIGTERM")
+
+    async def _serve_rollouts(self, scoring: asyncio.TaskGroup) -> None:
+        settings = self._settings
+        calls = min(1 + CALLS_AHEAD, settings.batch // settings.microbatch)
+        slots = asyncio.Semaphore(max(1, calls))
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await slots.acquire()
+                leases = await self._work.buffer.lease(self.name, settings.microbatch)
+                if not leases:
+                    # The data are used up; a roll back would offer prompts again.
+                    slots.release()
+                    await self._work.changed.wait()
+                    continue
+                self._unanswered |= {lease.id: lease for lease in leases}
+                call = group.create_task(self._roll_out(leases, scoring))
+                call.add_done_callback(lambda _: slots.release())
+
+    async def _roll_out(self, leases: Sequence[Lease], scoring: asyncio.TaskGroup) -> None:
+        requests = [
+            GenerationRequest(
+                request_id=lease.id,
+                prompt_ids=self._work.prompts[lease.ticket.row].token_ids,
+                num_samples=self._settings.num_samples,
+                seed=lease.ticket.seed,
+                sampling=self._settings.sampling,
+            )
+            for lease in leases
+        ]
+        async for rollout in self.client.rollouts(requests):
+            lease = self._unanswered.pop(rollout.request_id)
+            scoring.create_task(self._work.on_rollout(lease, rollout))
+        missing = [lease for lease in leases if lease.id in self._unanswered]
+        assert not missing, f"{self.name} left {len(missing)} prompts without a rollout"
+
+    async def _serve_evaluations(self, subscription: Subscription) -> None:
+        evaluations = self._work.evaluations
+        while True:
+            current = await evaluations.next_round(lambda: subscription.version)
+            # One sample a prompt: as many rows as a micro-batch of rollouts has.
+            claimed = current.claim(self._settings.microbatch * self._settings.num_samples)
+            try:
+                async for rollout in self.client.rollouts(claimed):
+                    evaluations.complete(current, rollout)
+            finally:
+                evaluations.give_back(current, claimed)
