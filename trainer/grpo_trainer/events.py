@@ -1,7 +1,10 @@
-"""What the driver tells its reporters: plain records, one per event."""
+"""What the driver reports: plain records, one per event. No torch."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from .algorithm.batching import StepStatistics
+from .algorithm.totals import LossSums
 
 
 class Outcome(StrEnum):
@@ -14,7 +17,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupCounts:
-    """Prompts by fate since the start of the run."""
+    """Prompts by outcome since the start of the run."""
 
     trained: int = 0
     filtered: int = 0
@@ -23,59 +26,56 @@ class GroupCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class PipelineState:
+    """Buffer, producers and weights at the end of a step."""
+
+    buffer_depth: int
+    """Scored groups in the buffer."""
+    buffer_capacity: int
+    groups: GroupCounts
+    producer_idle_ratio: float
+    """Share of the step's wall time that producers were idle."""
+    publish_seconds: float | None
+    """Time to publish the newest weights; None while it is unknown, likewise below."""
+    apply_seconds: float | None
+    scoring_errors: dict[str, int] = field(default_factory=dict)
+    """Completions without a score since the start of the run, by reason."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepReport:
-    """One optimizer step. Means are over the step's samples or tokens."""
+    """One optimizer step."""
 
     step: int
-    """Steps done, this one included."""
+    """Steps done, this one included; also the newest weight version."""
     total_steps: int
     episode: int
     seconds: float
-    """Wall time since the previous step's end."""
-    samples: int
-    prompt_tokens: int
-    response_tokens: int
-    reward_mean: float
-    reward_std: float
-    """Mean of the groups' standard deviations."""
-    zero_std_fraction: float
-    """Share of groups without signal."""
-    accuracy_mean: float
-    format_accuracy_mean: float
-    response_tokens_mean: float
-    truncated_fraction: float
-    loss: float
-    kl: float
-    entropy: float
-    clip_ratio_low: float
-    clip_ratio_high: float
-    importance_ratio_mean: float
+    """Wall time since the end of the previous step."""
+    phase_seconds: dict[str, float]
+    """Wall time by phase; report and checkpoint are those of the previous step."""
+    statistics: StepStatistics
+    sums: LossSums
     gradient_norm: float
     learning_rate: float
     staleness: tuple[int, ...]
     """Weight versions between sampling and training, of each group."""
-    weight_version: int
-    buffer_depth: int
-    buffer_capacity: int
-    consumer_idle_ratio: float
-    """Share of the wall time since the previous step that consumers waited for data."""
-    producer_idle_ratio: float
-    phase_seconds: dict[str, float]
-    """take, train, publish, evaluate, report, checkpoint; the last two of the step before."""
-    publish_seconds: float | None
-    apply_seconds: float | None
-    groups: GroupCounts
+    pipeline: PipelineState
     prompts: int = 0
-    """Of the whole run, each counted once an episode; 0 where it is not known."""
-    scoring_errors: dict[str, int] = field(default_factory=dict)
-    """Since the start, by reason."""
+    """Prompts of the whole run, each counted once per episode; 0 where unknown."""
     note: str = ""
     """Why a step was empty or small."""
 
     @property
+    def consumer_idle_ratio(self) -> float:
+        """Share of the wall time since the previous step that consumers waited for data."""
+        return min(1.0, self.phase_seconds["take"] / self.seconds) if self.seconds else 0.0
+
+    @property
     def share_done(self) -> float:
-        """Of the run: its steps or its prompts, whichever ends it sooner."""
-        finished = self.groups.trained + self.groups.filtered + self.groups.dropped
+        """Progress of the run by steps or by prompts, whichever is larger: either ends it."""
+        groups = self.pipeline.groups
+        finished = groups.trained + groups.filtered + groups.dropped
         by_prompts = finished / self.prompts if self.prompts else 0.0
         by_steps = self.step / self.total_steps if self.total_steps else 0.0
         return min(1.0, max(by_steps, by_prompts))
@@ -87,7 +87,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedSample:
-    """One completion of an evaluation, each row once."""
+    """One completion of an evaluation."""
 
     source: str
     prompt: str
@@ -115,7 +115,7 @@ class EvaluationReport:
 
 @dataclass(frozen=True, slots=True)
 class LoggedSample:
-    """One completion of a rollout that was trained on."""
+    """One completion of a trained group."""
 
     source: str
     prompt: str
@@ -139,26 +139,26 @@ class CheckpointReport:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """Workers that are up, of those wanted."""
+    """Workers that are ready, and their desired number."""
 
     producers_ready: int
     producers_desired: int
     consumers_ready: int
     consumers_desired: int
     producers_wanted: int | None = None
-    """Producers that the run asks for; None where their number is fixed."""
+    """Number of producers that autoscaling requests; None where it is fixed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A run in one record, written at every exit as `summary.json`."""
+    """The totals of a run, written at every exit as `summary.json`."""
 
     outcome: Outcome
     message: str
     steps: int
     total_steps: int
     first_accuracy: dict[str, float]
-    """Of the first evaluation of each set, else of the first step's rollouts as `train`."""
+    """By evaluation set; without evaluations, that of the first step's rollouts as `train`."""
     last_accuracy: dict[str, float]
     first_reward: float | None
     last_reward: float | None
@@ -170,7 +170,7 @@ class Summary:
     samples_per_second: float
     """Samples over train_seconds."""
     efficiency: float
-    """max(generation, training) over train_seconds; 1 is a pipeline without bubble."""
+    """max(generation time, training time) / train_seconds; 1 is a pipeline without a bubble."""
     consumer_idle_ratio: float
     newest_checkpoint: str | None
     run_directory: str

@@ -67,7 +67,7 @@ def test_a_truncated_completion_leaves_loss_denominators_and_group_mean_when_mas
     alone = build([group([1.0, 1.0, 0.0], completions[:3])])
     assert step.denominators == Denominators(samples=3, tokens=3)
     assert [r[3] for r in rows(step)] == [r[3] for r in rows(alone)]
-    assert step.statistics.advantages[0].tolist()[3] == 0
+    assert step.advantages[0].tolist()[3] == 0
     assert step.statistics.truncated_fraction == 0.25
 
 
@@ -138,7 +138,7 @@ def test_samples_without_advantage_are_trained_on_where_there_is_a_kl_term():
 def test_groups_of_constant_reward_are_reported_as_such_although_rewards_differ():
     step = build([group([0.0] * 4), group([3.0] * 4)])
     statistics = step.statistics
-    assert not any(a.any() for a in statistics.advantages)
+    assert not any(a.any() for a in step.advantages)
     assert (statistics.zero_std_fraction, statistics.reward_std) == (1.0, 0.0)
     assert statistics.reward_mean == 1.5
 
@@ -146,8 +146,10 @@ def test_groups_of_constant_reward_are_reported_as_such_although_rewards_differ(
 def test_statistics_describe_the_completions():
     cut = completion([3, 4, 5, 6], finish_reason=FinishReason.LENGTH)
     first = group([4.0, 0.0, None], [completion([3]), cut, completion([4])], prompt_ids=[1, 2, 3])
-    statistics = build([first, group([2.0, 2.0])]).statistics
+    step = build([first, group([2.0, 2.0])])
+    statistics = step.statistics
     assert statistics.samples == 5
+    assert statistics.scored_samples == 4
     assert statistics.prompt_tokens == 3 + 2
     assert statistics.response_tokens == 1 + 4 + 1 + 2 + 2
     assert statistics.response_tokens_mean == 2.0
@@ -157,7 +159,7 @@ def test_statistics_describe_the_completions():
     assert statistics.accuracy_mean == 0.75
     assert statistics.format_accuracy_mean == 1.0
     assert statistics.truncated_fraction == 0.2
-    assert [len(a) for a in statistics.advantages] == [3, 2]
+    assert [len(a) for a in step.advantages] == [3, 2]
 
 
 @settings(deadline=None)

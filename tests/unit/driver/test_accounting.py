@@ -6,39 +6,19 @@ import pytest
 
 from grpo_trainer.driver.accounting import Ledger, PhaseClock, PhaseName
 from grpo_trainer.driver.prepare import planned_steps
-from grpo_trainer.events import EvaluationReport, GroupCounts, Outcome, StepReport, Summary
+from grpo_trainer.events import EvaluationReport, Outcome, StepReport, Summary
 from grpo_trainer.spec import GRPOJobSpec, parse_manifest
+from support.reports import step_report
 
 
 def step(number: int, *, seconds: float = 2.0, idle: float = 0.25, reward: float = 5) -> StepReport:
-    zeros = dict.fromkeys(
-        (
-            *("reward_std", "zero_std_fraction", "format_accuracy_mean", "response_tokens_mean"),
-            *("truncated_fraction", "loss", "kl", "entropy", "clip_ratio_low", "clip_ratio_high"),
-            *("importance_ratio_mean", "gradient_norm", "learning_rate", "producer_idle_ratio"),
-        ),
-        0.0,
-    )
-    return StepReport(
+    return step_report(
         step=number,
-        total_steps=10,
-        episode=0,
         seconds=seconds,
+        phase_seconds={"take": idle * seconds},
         samples=8,
-        prompt_tokens=0,
-        response_tokens=0,
         reward_mean=reward,
         accuracy_mean=reward / 10,
-        staleness=(0,),
-        weight_version=number,
-        buffer_depth=0,
-        buffer_capacity=0,
-        consumer_idle_ratio=idle,
-        phase_seconds={},
-        publish_seconds=None,
-        apply_seconds=None,
-        groups=GroupCounts(),
-        **zeros,
     )
 
 

@@ -1,15 +1,14 @@
 """Reports with plausible values, to be varied by the tests."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from grpo_trainer.events import (
     EvaluatedSample,
     EvaluationReport,
-    GroupCounts,
     LoggedSample,
     Outcome,
     StepReport,
@@ -19,53 +18,13 @@ from grpo_trainer.options import RunOptions
 from grpo_trainer.reporting.journal import Journal
 from grpo_trainer.reporting.paths import RunPaths
 from grpo_trainer.spec import GRPOJob
-
-_STEP = StepReport(
-    step=1,
-    total_steps=10,
-    episode=0,
-    seconds=2.0,
-    samples=64,
-    prompt_tokens=320,
-    response_tokens=640,
-    reward_mean=4.5,
-    reward_std=2.25,
-    zero_std_fraction=0.125,
-    accuracy_mean=0.45,
-    format_accuracy_mean=0.9,
-    response_tokens_mean=10.0,
-    truncated_fraction=0.0625,
-    loss=-0.01,
-    kl=0.002,
-    entropy=1.5,
-    clip_ratio_low=0.01,
-    clip_ratio_high=0.02,
-    importance_ratio_mean=1.001,
-    gradient_norm=0.7,
-    learning_rate=1e-6,
-    staleness=(0, 0, 1, 3),
-    weight_version=1,
-    buffer_depth=5,
-    buffer_capacity=16,
-    consumer_idle_ratio=0.03,
-    producer_idle_ratio=0.2,
-    phase_seconds={"take": 0.5, "train": 1.25, "publish": 0.25},
-    publish_seconds=0.25,
-    apply_seconds=None,
-    groups=GroupCounts(trained=8, filtered=1, dropped=0, requeued=2),
-    scoring_errors={"timeout": 1},
-)
-
-
-def _with(report: Any, changes: dict[str, Any]) -> Any:
-    fields = {name: getattr(report, name) for name in report.__dataclass_fields__}
-    return type(report)(**fields | changes)
+from support import reports
 
 
 @pytest.fixture
 def step_report() -> Callable[..., StepReport]:
     """A report of step 1 of 10, with the changes given."""
-    return lambda **changes: _with(_STEP, changes)
+    return reports.step_report
 
 
 @pytest.fixture
@@ -90,7 +49,7 @@ def evaluation_report() -> Callable[..., EvaluationReport]:
         seconds=0.5,
         samples=(sample, sample),
     )
-    return lambda **changes: _with(report, changes)
+    return lambda **changes: replace(report, **changes)
 
 
 @pytest.fixture
@@ -108,7 +67,7 @@ def logged_sample() -> Callable[..., LoggedSample]:
         response_tokens=2,
         finish_reason="stop",
     )
-    return lambda **changes: _with(sample, changes)
+    return lambda **changes: replace(sample, **changes)
 
 
 @pytest.fixture

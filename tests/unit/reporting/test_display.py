@@ -45,7 +45,7 @@ def test_a_terminal_that_cannot_redraw_gets_plain_lines(tracker):
 
 def test_a_step_is_one_line_however_narrow_the_console(tracker, step_report):
     console = log_console()
-    report = step_report(seconds=4.0, samples=64)
+    report = step_report(seconds=4.0, phase_seconds={"take": 0.12})
     tracker.step(report, {})
     PlainDisplay(tracker, console).step(report, {})
     assert text_of(console) == (

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-WIRE = ["messages", "weights", "errors", "spec", "rollout.engine", "rollout.producer"]
+WIRE = ["messages", "weights", "errors", "events", "spec", "rollout.engine", "rollout.producer"]
 HEAVY = ["torch", "transformers", "ray", "vllm", "colossalai"]
 
 

@@ -36,13 +36,15 @@ class MicroBatch:
     """[B]"""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class StepStatistics:
-    """A step's data in numbers. Means are over completions; those that could not be scored have no
-    part in reward and accuracy. A mean over nothing is 0."""
+    """A step's data in numbers. Means are over completions; reward and accuracy leave out those
+    that could not be scored. A mean over nothing is 0."""
 
     samples: int
-    """Completions, of any fate."""
+    """All completions."""
+    scored_samples: int
+    """Completions with a finite reward."""
     trained_samples: int
     """Completions that go through the forward pass."""
     prompt_tokens: int
@@ -57,8 +59,6 @@ class StepStatistics:
     format_accuracy_mean: float
     response_tokens_mean: float
     truncated_fraction: float
-    advantages: tuple[Floats, ...]
-    """Of each group, in the order given."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +69,8 @@ class StepBatch:
     """Micro-batches of each data-parallel rank, equally many and at least one."""
     denominators: Denominators
     statistics: StepStatistics
+    advantages: tuple[Floats, ...]
+    """Of each group, in the order given: [G]"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +130,8 @@ def build_step(
     )
     tokens = sum(int(s.counted.sum()) for s in samples)
     statistics = _statistics(groups, advantages, trained_samples=len(trained))
-    return StepBatch(shards, Denominators(len(samples), tokens), statistics)
+    denominators = Denominators(len(samples), tokens)
+    return StepBatch(shards, denominators, statistics, tuple(a.advantages for a in advantages))
 
 
 def _counted_rewards(group: ScoredGroup, mask_truncated: bool) -> list[float | None]:
@@ -194,6 +197,7 @@ def _statistics(
     lengths = [len(c.token_ids) for c in completions]
     return StepStatistics(
         samples=len(completions),
+        scored_samples=len(scores),
         trained_samples=trained_samples,
         prompt_tokens=sum(len(g.prompt.token_ids) for g in groups),
         response_tokens=sum(lengths),
@@ -204,7 +208,6 @@ def _statistics(
         format_accuracy_mean=_mean([s.format_accuracy for s in scores]),
         response_tokens_mean=_mean(lengths),
         truncated_fraction=_mean([c.finish_reason is FinishReason.LENGTH for c in completions]),
-        advantages=tuple(a.advantages for a in advantages),
     )
 
 

@@ -65,16 +65,16 @@ class Ledger:
 
     def add_step(self, report: StepReport, consumer_seconds: float) -> None:
         """Count one optimizer step."""
-        self.samples += report.samples
+        self.samples += report.statistics.samples
         self.train_seconds += report.seconds
         self.wait_seconds += report.consumer_idle_ratio * report.seconds
         self.consumer_seconds += consumer_seconds
         if self.first_reward is None:
-            self.first_reward = report.reward_mean
-        self.last_reward = report.reward_mean
+            self.first_reward = report.statistics.reward_mean
+        self.last_reward = report.statistics.reward_mean
         if not self.evaluated:
-            self.first_accuracy.setdefault("train", report.accuracy_mean)
-            self.last_accuracy["train"] = report.accuracy_mean
+            self.first_accuracy.setdefault("train", report.statistics.accuracy_mean)
+            self.last_accuracy["train"] = report.statistics.accuracy_mean
 
     def add_evaluation(self, report: EvaluationReport) -> None:
         """Count one evaluation set; from then on evaluations replace rollouts as the accuracy."""

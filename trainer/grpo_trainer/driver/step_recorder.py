@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grpo_trainer.algorithm.batching import StepBatch
+from grpo_trainer.events import PipelineState
 from grpo_trainer.messages import ScoredGroup
 from grpo_trainer.pipeline import Batch
 
@@ -10,7 +11,7 @@ from .accounting import Ledger, PhaseName
 from .autoscale import Autoscaler, Sample
 from .checkpoints import Checkpoint
 from .consumers import TrainedStep
-from .measure import PipelineState, logged_samples, step_report
+from .measure import logged_samples, step_report
 from .producers import ProducerPool
 from .run_context import RunContext
 
@@ -41,9 +42,9 @@ class StepRecorder:
         busy_each = busy / max(1, self._pool.desired)
         self.ledger.producer_seconds += busy_each
         state = PipelineState(
-            depth=context.buffer.depth,
-            capacity=context.buffer.capacity,
-            counts=context.buffer.counts,
+            buffer_depth=context.buffer.depth,
+            buffer_capacity=context.buffer.capacity,
+            groups=context.buffer.counts,
             producer_idle_ratio=min(1.0, max(0.0, 1 - busy_each / seconds)) if seconds else 0.0,
             publish_seconds=context.publisher.publish_seconds,
             apply_seconds=context.publisher.apply_seconds,
@@ -63,7 +64,7 @@ class StepRecorder:
         context.reporter.step(report)
         interval = context.spec.rollouts.log_interval
         if interval > 0 and (step == 1 or step % interval == 0):
-            samples = logged_samples(batch.groups, micro_batches.statistics.advantages)
+            samples = logged_samples(batch.groups, micro_batches.advantages)
             context.reporter.rollouts(step, samples)
         self._scale(Sample(seconds, phases[PhaseName.TAKE], busy, self._steps_ahead(step)))
 

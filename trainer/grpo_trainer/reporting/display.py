@@ -141,13 +141,13 @@ def step_fields(report: StepReport, progress: Progress) -> list[tuple[str, str]]
     metrics, eta = progress.metrics, progress.progress.eta_seconds
     return [
         ("step", f"{report.step}/{report.total_steps}"),
-        ("reward", f"{report.reward_mean:.3f}"),
-        ("accuracy", f"{report.accuracy_mean:.3f}"),
-        ("loss", f"{report.loss:.4f}"),
-        ("tokens", f"{report.response_tokens_mean:.1f}"),
+        ("reward", f"{report.statistics.reward_mean:.3f}"),
+        ("accuracy", f"{report.statistics.accuracy_mean:.3f}"),
+        ("loss", f"{report.sums.loss:.4f}"),
+        ("tokens", f"{report.statistics.response_tokens_mean:.1f}"),
         ("samples/s", _number(metrics.samples_per_second)),
         ("tokens/s", _number(metrics.tokens_per_second)),
-        ("buffer", f"{report.buffer_depth}/{report.buffer_capacity}"),
+        ("buffer", f"{report.pipeline.buffer_depth}/{report.pipeline.buffer_capacity}"),
         ("staleness", f"{report.staleness_mean:.2f}"),
         ("idle", f"{report.consumer_idle_ratio:.1%}"),
         ("eta", "-" if eta is None else _duration(eta)),

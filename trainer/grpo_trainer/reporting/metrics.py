@@ -1,14 +1,14 @@
 """The trainer's metrics: one catalogue that the journal, Prometheus and the trackers read."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from ..events import CheckpointReport, EvaluationReport, StepReport
 
 Reading = float | None | Mapping[str, float]
-"""A value, none this time, or one value per label."""
+"""One value, None where there is none, or one value per label."""
 Reader = Callable[[StepReport], Reading]
 
 
@@ -20,17 +20,17 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric under its Prometheus name."""
+    """A metric, by its Prometheus name."""
 
     name: str
     kind: Kind
     help: str
     read: Reader | None = None
-    """Its value in a step's report; None when other events set it."""
+    """Reads its value from the report of a step; None where other events set it."""
     label: str | None = None
-    """Name of its one label."""
+    """The name of its label."""
     per_step: bool = False
-    """A counter whose reading is the step's own share and not the total."""
+    """A counter whose reading is the increment of the step, not the total."""
 
 
 def _gauge(name: str, text: str, read: Reader | None = None, label: str | None = None) -> Metric:
@@ -49,41 +49,56 @@ def _counter(
 
 METRICS: tuple[Metric, ...] = (
     _gauge("grpo_step", "Optimizer steps done.", lambda r: r.step),
-    _gauge("grpo_total_steps", "Optimizer steps of the whole run.", lambda r: r.total_steps),
-    _gauge("grpo_episode", "Current pass over the data set.", lambda r: r.episode),
-    _gauge("grpo_reward_mean", "Mean reward of the step's samples.", lambda r: r.reward_mean),
-    _gauge("grpo_accuracy_mean", "Share of right answers.", lambda r: r.accuracy_mean),
+    _gauge("grpo_total_steps", "Planned optimizer steps of the run.", lambda r: r.total_steps),
+    _gauge("grpo_episode", "Current pass over the data set, from 0.", lambda r: r.episode),
+    _gauge(
+        "grpo_reward_mean",
+        "Mean reward of the step's completions.",
+        lambda r: r.statistics.reward_mean,
+    ),
+    _gauge(
+        "grpo_accuracy_mean",
+        "Share of the step's completions with a correct answer.",
+        lambda r: r.statistics.accuracy_mean,
+    ),
     _gauge(
         "grpo_format_accuracy_mean",
-        "Share of completions in the required format.",
-        lambda r: r.format_accuracy_mean,
+        "Share of the step's completions in the required format.",
+        lambda r: r.statistics.format_accuracy_mean,
     ),
     _gauge(
         "grpo_response_tokens_mean",
-        "Mean completion length of the step in tokens.",
-        lambda r: r.response_tokens_mean,
+        "Mean length of the step's completions in tokens.",
+        lambda r: r.statistics.response_tokens_mean,
     ),
-    _counter("grpo_samples_total", "Samples trained on.", lambda r: r.samples, per_step=True),
+    _counter(
+        "grpo_samples_total",
+        "Completions of trained groups.",
+        lambda r: r.statistics.samples,
+        per_step=True,
+    ),
     _counter(
         "grpo_tokens_total",
-        "Tokens of the samples trained on.",
-        lambda r: {"prompt": r.prompt_tokens, "response": r.response_tokens},
+        "Tokens of trained groups: each prompt once, and all completions.",
+        lambda r: {
+            "prompt": r.statistics.prompt_tokens,
+            "response": r.statistics.response_tokens,
+        },
         "kind",
         per_step=True,
     ),
     _counter(
         "grpo_groups_total",
-        "Prompts by fate.",
-        lambda r: {
-            "trained": r.groups.trained,
-            "filtered": r.groups.filtered,
-            "dropped": r.groups.dropped,
-            "requeued": r.groups.requeued,
-        },
+        "Prompts by outcome.",
+        lambda r: asdict(r.pipeline.groups),
         "outcome",
     ),
-    _gauge("grpo_buffer_depth", "Scored groups that wait in the buffer.", lambda r: r.buffer_depth),
-    _gauge("grpo_buffer_capacity", "Scored groups that may wait.", lambda r: r.buffer_capacity),
+    _gauge("grpo_buffer_depth", "Scored groups in the buffer.", lambda r: r.pipeline.buffer_depth),
+    _gauge(
+        "grpo_buffer_capacity",
+        "Maximum number of scored groups in the buffer.",
+        lambda r: r.pipeline.buffer_capacity,
+    ),
     Metric(
         "grpo_staleness_versions",
         Kind.HISTOGRAM,
@@ -97,70 +112,93 @@ METRICS: tuple[Metric, ...] = (
     ),
     _gauge(
         "grpo_producer_idle_ratio",
-        "Share of the step's wall time that producers waited.",
-        lambda r: r.producer_idle_ratio,
+        "Share of the step's wall time that producers were idle.",
+        lambda r: r.pipeline.producer_idle_ratio,
     ),
     _counter(
         "grpo_phase_seconds_total",
-        "Wall time by phase of the driver's loop.",
+        "Wall time by phase of the training loop.",
         lambda r: r.phase_seconds,
         "phase",
         per_step=True,
     ),
-    _gauge("grpo_weight_version", "Newest published weight version.", lambda r: r.weight_version),
+    _gauge("grpo_weight_version", "Newest published weight version.", lambda r: r.step),
     _gauge(
         "grpo_weight_publish_seconds",
         "Time to publish the newest weights.",
-        lambda r: r.publish_seconds,
+        lambda r: r.pipeline.publish_seconds,
     ),
     _gauge(
         "grpo_weight_apply_seconds",
-        "Time for producers to load the newest weights.",
-        lambda r: r.apply_seconds,
+        "Time for producers to apply the newest weights.",
+        lambda r: r.pipeline.apply_seconds,
     ),
-    _gauge("grpo_loss", "Loss of the step.", lambda r: r.loss),
-    _gauge("grpo_kl", "KL divergence to the reference model, k3 estimate.", lambda r: r.kl),
-    _gauge("grpo_entropy", "Mean entropy of the policy in nats per token.", lambda r: r.entropy),
+    _gauge("grpo_loss", "Loss of the step.", lambda r: r.sums.loss),
+    _gauge(
+        "grpo_kl",
+        "KL divergence from the reference policy per token, k3 estimate.",
+        lambda r: r.sums.per_token(r.sums.kl),
+    ),
+    _gauge(
+        "grpo_entropy",
+        "Mean entropy of the policy in nats per token.",
+        lambda r: r.sums.per_token(r.sums.entropy),
+    ),
     _gauge(
         "grpo_clip_ratio",
-        "Share of tokens whose ratio was clipped.",
-        lambda r: {"low": r.clip_ratio_low, "high": r.clip_ratio_high},
+        "Share of tokens whose importance ratio was clipped.",
+        lambda r: {
+            "low": r.sums.per_token(r.sums.clipped_low),
+            "high": r.sums.per_token(r.sums.clipped_high),
+        },
         "side",
     ),
     _gauge(
         "grpo_importance_ratio_mean",
-        "Mean ratio between the training and the sampling policy.",
-        lambda r: r.importance_ratio_mean,
+        "Mean importance ratio between the policy and the behaviour policy.",
+        lambda r: r.sums.per_token(r.sums.ratio),
     ),
     _gauge("grpo_gradient_norm", "Gradient norm before clipping.", lambda r: r.gradient_norm),
     _gauge("grpo_learning_rate", "Learning rate of the step.", lambda r: r.learning_rate),
-    _gauge("grpo_eval_accuracy", "Accuracy of the last evaluation.", label="dataset"),
+    _gauge("grpo_eval_accuracy", "Accuracy of the newest evaluation.", label="dataset"),
     _gauge("grpo_checkpoint_step", "Step of the newest checkpoint."),
     _gauge("grpo_checkpoint_seconds", "Time to write the newest checkpoint."),
     _counter(
         "grpo_scoring_errors_total",
         "Completions that could not be scored.",
-        lambda r: r.scoring_errors,
+        lambda r: r.pipeline.scoring_errors,
         "reason",
     ),
-    _counter("grpo_restarts_total", "Workers that were restarted.", label="role"),
+    _counter("grpo_restarts_total", "Restarts of workers.", label="role"),
 )
-"""What Prometheus shows."""
+"""The metrics that Prometheus scrapes."""
 
 EXTRAS: tuple[Metric, ...] = (
-    _gauge("seconds", "Wall time since the previous step's end.", lambda r: r.seconds),
-    _gauge("reward_std", "Mean of the groups' standard deviations.", lambda r: r.reward_std),
-    _gauge("zero_std_fraction", "Share of groups without signal.", lambda r: r.zero_std_fraction),
-    _gauge("truncated_fraction", "Share of completions cut off.", lambda r: r.truncated_fraction),
+    _gauge("seconds", "Wall time since the end of the previous step.", lambda r: r.seconds),
+    _gauge(
+        "reward_std",
+        "Mean over groups of the standard deviation of the reward.",
+        lambda r: r.statistics.reward_std,
+    ),
+    _gauge(
+        "zero_std_fraction",
+        "Share of groups without a learning signal.",
+        lambda r: r.statistics.zero_std_fraction,
+    ),
+    _gauge(
+        "truncated_fraction",
+        "Share of completions truncated at the token limit.",
+        lambda r: r.statistics.truncated_fraction,
+    ),
 )
-"""What only the journal and the trackers keep."""
+"""Metrics of the journal and the trackers only."""
 
 STEP_METRICS: tuple[Metric, ...] = tuple(m for m in METRICS + EXTRAS if m.read is not None)
 LABELS: Mapping[str, str] = {m.name: m.label for m in METRICS if m.label is not None}
 
 
 class Series(NamedTuple):
-    """A metric, and the value of its label where it has one: `grpo_clip_ratio{side=low}`."""
+    """A metric with the value of its label: `grpo_clip_ratio{side=low}`."""
 
     name: str
     label: str | None = None
@@ -178,7 +216,7 @@ class Series(NamedTuple):
 
 
 class MetricValues:
-    """The current value of every series: what a scrape after the last event shows."""
+    """The current value of every series."""
 
     def __init__(self) -> None:
         self._values: dict[Series, float] = {}
@@ -188,7 +226,7 @@ class MetricValues:
         return self._values
 
     def restore(self, values: Mapping[Series, float]) -> None:
-        """Continue from an earlier process's values; what this process knows itself stands."""
+        """Continue from the values of an earlier process; values of this process win."""
         self._values = {**values, **self._values}
 
     def begin(self, step: int, total_steps: int) -> None:

@@ -1,4 +1,4 @@
-"""What the run says of itself at `/progress`."""
+"""The progress of a run, as `/progress` serves it."""
 
 import math
 from collections import deque
@@ -30,7 +30,7 @@ def _utc_now() -> datetime:
 
 
 class ProgressTracker(Sink):
-    """Keeps the current `Progress`; rates are over the last five minutes, one step at least."""
+    """Holds the current `Progress`; rates are over the last five minutes, at least one step."""
 
     def __init__(self, attempt: int, now: Callable[[], datetime] = _utc_now) -> None:
         self._now = now
@@ -64,8 +64,9 @@ class ProgressTracker(Sink):
         while len(self._recent) > 1 and sum(r.seconds for r in self._recent) > _WINDOW_SECONDS:
             self._recent.popleft()
         seconds = sum(r.seconds for r in self._recent)
-        tokens = sum(r.prompt_tokens + r.response_tokens for r in self._recent)
-        # Filtered groups make fewer steps of the data than were planned.
+        recent = [r.statistics for r in self._recent]
+        tokens = sum(s.prompt_tokens + s.response_tokens for s in recent)
+        # Filtered groups end a run before its planned steps.
         done = report.share_done
         left = report.step * (1 / done - 1) if done else 0.0
         self._update(
@@ -78,12 +79,12 @@ class ProgressTracker(Sink):
                 eta_seconds=left * seconds / len(self._recent),
             ),
             metrics=MetricsStatus(
-                reward=_finite(report.reward_mean),
-                accuracy=_finite(report.accuracy_mean),
-                samples_per_second=_rate(sum(r.samples for r in self._recent), seconds),
+                reward=_finite(report.statistics.reward_mean),
+                accuracy=_finite(report.statistics.accuracy_mean),
+                samples_per_second=_rate(sum(s.samples for s in recent), seconds),
                 tokens_per_second=_rate(tokens, seconds),
-                buffer_depth=report.buffer_depth,
-                buffer_capacity=report.buffer_capacity,
+                buffer_depth=report.pipeline.buffer_depth,
+                buffer_capacity=report.pipeline.buffer_capacity,
                 staleness=report.staleness_mean,
                 consumer_idle_ratio=_finite(report.consumer_idle_ratio),
             ),
