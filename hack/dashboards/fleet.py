@@ -1,8 +1,9 @@
-"""The view of all jobs and of the operator: what a platform engineer looks at."""
+"""The dashboard of all jobs and of the operator."""
 
 from panels import (
     Color,
     Column,
+    Dashboard,
     Graph,
     Levels,
     Query,
@@ -10,13 +11,12 @@ from panels import (
     Stat,
     Table,
     Unit,
-    WeightRegistry,
     low_is_good,
 )
 
 _OPERATOR = "grpo_operator_"
 _HOURS = "1h"
-"""Starts and failures are rare: they are counted over an hour."""
+"""Window of starts and failures, which are rare."""
 
 
 def _rate(metric: str, by: str = "") -> str:
@@ -26,8 +26,8 @@ def _rate(metric: str, by: str = "") -> str:
 def _occurrences(metric: str, by: str) -> str:
     """Events of the last hour.
 
-    A labelled counter appears with its first event, which `increase` does not see: a series that
-    was not there an hour ago counts in full.
+    A labelled counter appears with its first event, which `increase` does not count: a series
+    that did not exist an hour ago counts in full.
     """
     series = f"{_OPERATOR}{metric}"
     return (
@@ -45,7 +45,7 @@ def _quantiles(metric: str, window: str = "$window") -> tuple[Query, ...]:
 
 
 def _each(metric: str) -> str:
-    """A gauge of every job."""
+    """A gauge, one series per job."""
     return f"max by (namespace, grpojob) ({metric})"
 
 
@@ -54,8 +54,8 @@ _JOBS = Row(
     (
         Stat(
             "Jobs by phase",
-            "All GRPOJobs that the acting operator knows. Failed ones count until they are "
-            "deleted or their time to live is over.",
+            "All GRPOJobs in the leader's cache. Terminal jobs count until they are deleted, by "
+            "hand or by ttlSecondsAfterFinished.",
             (Query(f"sum by (phase) ({_OPERATOR}jobs)", "{{phase}}"),),
             width=24,
             height=4,
@@ -63,7 +63,7 @@ _JOBS = Row(
         ),
         Table(
             "Running jobs",
-            "What each driver tells; the name leads to the view of the job.",
+            "Values of each driver. The name links to the dashboard of the job.",
             (
                 Column("Step", _each("grpo_step"), decimals=0),
                 Column(
@@ -94,8 +94,8 @@ _JOBS = Row(
         ),
         Graph(
             "Jobs by phase",
-            "Good: Starting and Retrying pass by. Bad: many Queued (no quota), Starting for long "
-            "(images, quota, no accelerators) or Retrying.",
+            "Good: Starting and Retrying are short. Bad: many jobs Queued (no quota), Starting for "
+            "long (images, quota, no free accelerators) or Retrying.",
             (Query(f"sum by (phase) ({_OPERATOR}jobs)", "{{phase}}"),),
             width=24,
             stacked=True,
@@ -108,24 +108,24 @@ _FAILURES = Row(
     (
         Graph(
             "Time to ready",
-            "From a job's first start until its driver runs, over the last hour; empty when none "
-            "started. Good: a minute or two, once images are on the nodes.",
+            "From the start of a job until its driver runs, over the last hour; empty when no job "
+            "started. Good: one or two minutes, once the images are on the nodes.",
             _quantiles("job_ready_seconds", _HOURS),
             Unit.SECONDS,
             low_is_good(300, 1200),
         ),
         Graph(
             "Failed attempts by reason",
-            "Within the last hour. HeadLost, ClusterLost: nodes. Stalled: runs without steps. "
-            "DriverFailed: read the driver's log.",
+            "In the last hour. HeadLost, ClusterLost: node failures. Stalled: no step completed in "
+            "time. DriverFailed: see the log of the driver.",
             (Query(_occurrences("retries_total", "reason"), "{{reason}}"),),
             stacked=True,
         ),
         Graph(
             "Accelerator time lost",
-            "Accelerator seconds within the last hour whose work was lost: from the newest "
-            "checkpoint to the failure, times the accelerators held. Much: lower "
-            "checkpoint.interval, or find out why jobs fail.",
+            "Accelerator seconds of the last hour whose work was lost: from the newest checkpoint "
+            "to the failure, times the accelerators of the job. High: lower checkpoint.interval, "
+            "or find out why jobs fail.",
             (Query(f"sum(increase({_OPERATOR}lost_accelerator_seconds_total[1h]))", "lost"),),
             Unit.SECONDS,
         ),
@@ -137,45 +137,45 @@ _RECONCILING = Row(
     (
         Graph(
             "Leader",
-            "1 on the replica that acts. Good: exactly one at any time. Frequent changes: replicas "
-            "that are restarted, or an API server that answers slowly.",
+            "1 on the replica that holds the Lease. Good: exactly one at any time. Frequent "
+            "changes: replicas restart, or the API server responds slowly.",
             (Query(f"max by (pod) ({_OPERATOR}leader)", "{{pod}}"),),
             maximum=1,
             decimals=0,
         ),
         Graph(
-            "Calls that wait for their turn",
-            "Calls to the API server beyond GRPO_CONCURRENCY at once. Good: 0 or nearly so. "
-            "Growing: the API server answers slowly, or there are too many jobs for that number.",
-            (Query(f"sum({_OPERATOR}queue_depth)", "queue"),),
+            "Queued API calls",
+            "Calls to the API server above the limit GRPO_CONCURRENCY. Good: near 0. Growing: the "
+            "API server responds slowly, or the limit is too low for the number of jobs.",
+            (Query(f"sum({_OPERATOR}queue_depth)", "calls"),),
             levels=low_is_good(50, 200),
         ),
         Graph(
-            "Looks per second",
-            "Each active job is looked at on every event, a running one also every 5 s. Bad: 0 "
+            "Reconciles per second",
+            "An active job is reconciled on every event, a running job also every 5 s. Bad: 0 "
             "while jobs run.",
-            (Query(_rate("reconcile_seconds_count"), "looks"),),
+            (Query(_rate("reconcile_seconds_count"), "reconciles"),),
             Unit.PER_SECOND,
         ),
         Graph(
-            "Time of one look",
-            "Reads, decision, actions and the write of the status. Good: below 1 s. A head that "
-            "does not answer costs 2 s.",
+            "Reconcile duration",
+            "Observation, decision, actions and the write of the status. Good: below 1 s. A head "
+            "that does not respond adds 2 s.",
             _quantiles("reconcile_seconds"),
             Unit.SECONDS,
             low_is_good(1, 5),
         ),
         Graph(
-            "From an event to the status",
-            "Time from waking for a job to its status being written: what a user waits for.",
+            "Status latency",
+            "Time from an event to the write of the status: the delay that a user sees.",
             _quantiles("status_latency_seconds"),
             Unit.SECONDS,
             low_is_good(2, 10),
         ),
         Graph(
             "Errors by reason",
-            "Looks that failed and actions that were refused, within the last hour. Each is tried "
-            "again. Forbidden: rights or quota; others: the operator's log.",
+            "Reconciles that failed and actions that were rejected, in the last hour. Each is "
+            "repeated. Forbidden: RBAC or quota; other reasons: the log of the operator.",
             (Query(_occurrences("reconcile_errors_total", "reason"), "{{reason}}"),),
             stacked=True,
         ),
@@ -186,24 +186,24 @@ _API = Row(
     "API server",
     (
         Graph(
-            "Calls",
-            "The operator's calls by verb and resource, but for watches. A job at rest costs "
-            "none; the Lease costs one a second, by each replica.",
+            "API calls",
+            "API calls of the operator by verb and resource, without watches. A job without events "
+            "causes none; the Lease causes one per second and replica.",
             (Query(_rate("api_requests_total", "verb, resource"), "{{verb}} {{resource}}"),),
             Unit.PER_SECOND,
             stacked=True,
         ),
         Graph(
-            "Calls by code",
-            "Good: 200 and 201; a few 404 and 409 are normal. 403: a right is missing or a quota "
-            "is used up. 429: the API server defends itself. 0: it did not answer.",
+            "API calls by code",
+            "Good: 200 and 201; a few 404 and 409 are normal. 403: missing RBAC rule or exhausted "
+            "quota. 429: the API server throttles. 0: no response.",
             (Query(_rate("api_requests_total", "code"), "{{code}}"),),
             Unit.PER_SECOND,
             stacked=True,
         ),
         Graph(
-            "Calls that failed",
-            "Share of calls that were not answered, or with 429 or 5xx. Good: 0.",
+            "Failed API calls",
+            "Share of calls without a response, or with 429 or 5xx. Good: 0.",
             (
                 Query(
                     f'1 - sum(rate({_OPERATOR}api_requests_total{{code!~"0|429|5.."}}[$window]))'
@@ -218,9 +218,9 @@ _API = Row(
     ),
 )
 
-FLEET = WeightRegistry(
+FLEET = Dashboard(
     uid="grpo-fleet",
     title="GRPO fleet",
-    description="All training jobs, and the operator that runs them.",
+    description="All training jobs and the operator.",
     rows=(_JOBS, _FAILURES, _RECONCILING, _API),
 )

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes Grafana's dashboards of the Helm chart from the boards of this folder.
+"""Writes the Grafana dashboards of the Helm chart.
 
 generate.py           write them
-generate.py --check   fail and name those that are out of date
+generate.py --check   fail and list the dashboards that are out of date
 """
 
 import argparse
@@ -21,8 +21,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
     stale = []
-    for board in (JOB, FLEET):
-        path, text = DASHBOARDS / f"{board.uid}.json", render(board)
+    for view in (JOB, FLEET):
+        path, text = DASHBOARDS / f"{view.uid}.json", render(view)
         if not path.exists() or path.read_text() != text:
             stale.append(path)
             if not check:

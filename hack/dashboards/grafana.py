@@ -1,4 +1,4 @@
-"""Turns a board into Grafana's JSON model."""
+"""Renders a dashboard as Grafana's JSON model."""
 
 from string import ascii_uppercase
 from typing import Any
@@ -8,7 +8,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common as common_models
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
-from panels import Column, Graph, Levels, Panel, Query, Stat, Table, Variable, WeightRegistry
+from panels import Column, Dashboard, Graph, Levels, Panel, Query, Stat, Table, Variable
 
 TAG = "grpo"
 _SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -19,14 +19,14 @@ _JOB_LINK = (
 )
 
 
-def render(board: WeightRegistry) -> str:
-    """The JSON of a dashboard, the same for the same board."""
+def render(view: Dashboard) -> str:
+    """The JSON of a dashboard; the output is deterministic."""
     builder = (
-        dashboard.Dashboard(board.title)
-        .uid(board.uid)
-        .description(board.description)
+        dashboard.Dashboard(view.title)
+        .uid(view.uid)
+        .description(view.description)
         .tags([TAG])
-        .time(board.time, "now")
+        .time(view.time, "now")
         .refresh("30s")
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
         .link(_links())
@@ -34,11 +34,11 @@ def render(board: WeightRegistry) -> str:
     builder.with_variable(
         dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus")
     )
-    for variable in board.variables:
+    for variable in view.variables:
         builder.with_variable(_variable(variable))
-    builder.with_variable(_window(board.window))
+    builder.with_variable(_window(view.window))
     number = 0
-    for row in board.rows:
+    for row in view.rows:
         number += 1
         builder.with_row(dashboard.Row(row.title).id(number))
         for panel in row.panels:
@@ -48,7 +48,7 @@ def render(board: WeightRegistry) -> str:
 
 
 def _links() -> dashboard.DashboardLink:
-    """From each dashboard to the others."""
+    """Links to the other dashboards."""
     return (
         dashboard.DashboardLink("GRPO")
         .type(models.DashboardLinkType.DASHBOARDS)
@@ -64,7 +64,7 @@ def _variable(variable: Variable) -> dashboard.QueryVariable:
         .label(variable.label)
         .datasource(_SOURCE)
         .query(f"label_values({variable.series}, {variable.name})")
-        # Jobs that ended are found in the time that is shown.
+        # Includes jobs that ended within the time range.
         .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(models.VariableSort.ALPHABETICAL_ASC)
     )
@@ -78,7 +78,7 @@ def _window(default: str) -> dashboard.CustomVariable:
     return (
         dashboard.CustomVariable("window")
         .label("Averaged over")
-        .description("Longer than a step and than four scrapes")
+        .description("Choose more than one step and more than four scrape intervals")
         .values(",".join(_WINDOWS))
         .options(options)
         .current(models.VariableOption(selected=True, text=default, value=default))
@@ -142,7 +142,7 @@ def _stat(panel: Stat) -> stat.Panel:
 
 
 def _fill(built: timeseries.Panel | stat.Panel, panel: Panel) -> None:
-    """What all panels of queries have."""
+    """Set what all panels with queries have in common."""
     built.title(panel.title).description(panel.description).datasource(_SOURCE)
     built.unit(str(panel.unit)).span(panel.width).height(panel.height)
     built.thresholds(_thresholds(panel.levels))

@@ -1,4 +1,4 @@
-"""The lower rows of the view of a job: the pipeline, the policy update, checkpoints and faults."""
+"""The lower rows of the job dashboard: pipeline, policy update, checkpoints and faults."""
 
 from panels import Color, Graph, Levels, Query, Row, Unit, low_is_good
 from series import newest, rate, total
@@ -7,7 +7,7 @@ _STALENESS = "grpo_staleness_versions"
 
 
 def _staleness_quantile(quantile: float) -> str:
-    """In whole versions: values between two are made up by the interpolation."""
+    """A quantile in whole versions: fractions come from the interpolation between buckets."""
     return f"ceil(histogram_quantile({quantile}, {rate(f'{_STALENESS}_bucket', 'le')}))"
 
 
@@ -16,8 +16,8 @@ PIPELINE = Row(
     (
         Graph(
             "Buffer",
-            "Scored groups that wait at the end of each step. Always empty: consumers will wait; "
-            "normal with maxStaleness 0. Never empty: producers wait, since the capacity or "
+            "Scored groups in the buffer at the end of each step. Always empty: consumers wait, as "
+            "always with maxStaleness 0. Never empty: producers wait, because the capacity or "
             "maxStaleness is reached.",
             (
                 Query(newest("grpo_buffer_depth"), "groups"),
@@ -27,8 +27,8 @@ PIPELINE = Row(
         ),
         Graph(
             "Staleness",
-            "Weight versions between sampling and training, by groups. Never above "
-            "buffer.maxStaleness. Good: low. High and with much clipping: lower maxStaleness. "
+            "Weight versions between sampling and training, per group. Never above "
+            "buffer.maxStaleness. Good: low. High with many clipped tokens: lower maxStaleness. "
             "Quantiles above 2 are interpolated between 4, 8 and 16.",
             (
                 Query(_staleness_quantile(0.5), "median"),
@@ -38,9 +38,9 @@ PIPELINE = Row(
             width=6,
         ),
         Graph(
-            "Sending weights",
-            "Seconds to publish the newest version, and for producers to load it. Good: the sum "
-            "is below the time of a step, since sending overlaps training.",
+            "Weight transfer",
+            "Time to publish the newest weight version, and for producers to apply it. Good: the "
+            "sum is below the time of a step, because the transfer overlaps training.",
             (
                 Query(newest("grpo_weight_publish_seconds"), "publish"),
                 Query(newest("grpo_weight_apply_seconds"), "apply"),
@@ -50,7 +50,7 @@ PIPELINE = Row(
         ),
         Graph(
             "Weight version",
-            "Newest version that was published: one a step. Flat: no step is made.",
+            "Newest published version: one per step. Flat: no step completes.",
             (Query(newest("grpo_weight_version"), "version"),),
             width=6,
         ),
@@ -62,29 +62,29 @@ UPDATE = Row(
     (
         Graph(
             "Loss",
-            "Small and around 0 by construction: advantages of a group sum to 0. It tells little "
-            "about learning; a jump or a gap (not a number) tells of a fault.",
+            "Small and around 0 by construction: the advantages of a group sum to 0. It does not "
+            "measure learning; a jump or a gap (not a number) indicates a fault.",
             (Query(newest("grpo_loss"), "loss"),),
             width=6,
         ),
         Graph(
             "Gradient norm",
             "Before clipping. Good: the same order of magnitude throughout. Bad: spikes or growth "
-            "(lower the learning rate); 0, steps without any signal.",
+            "(lower the learning rate). 0: steps without a learning signal.",
             (Query(newest("grpo_gradient_norm"), "norm"),),
             width=6,
         ),
         Graph(
             "Learning rate",
-            "A cosine from its peak down to a tenth.",
+            "A cosine from its peak to a tenth of it.",
             (Query(newest("grpo_learning_rate"), "rate"),),
             width=6,
         ),
         Graph(
-            "KL to the reference",
-            "k3 estimate per token; 0 where klCoefficient is 0 and no reference is kept. Good: "
-            "grows slowly. Above 1 the policy has left its origin: lower the learning rate or "
-            "raise klCoefficient.",
+            "KL from the reference policy",
+            "k3 estimate per token; 0 when klCoefficient is 0, without a reference policy. Good: "
+            "grows slowly. Above 1 the policy is far from the reference: lower the learning rate "
+            "or raise klCoefficient.",
             (Query(newest("grpo_kl"), "KL"),),
             levels=low_is_good(0.5, 1.0),
             width=6,
@@ -92,22 +92,22 @@ UPDATE = Row(
         Graph(
             "Entropy",
             "Nats per token. Good: falls slowly. Bad: collapses to near 0 early (all completions "
-            "of a group alike, nothing left to learn from: raise clipHigh or the temperature), or "
-            "climbs (the policy comes apart).",
+            "of a group are alike and carry no signal: raise clipHigh or the temperature), or "
+            "rises (the policy degenerates).",
             (Query(newest("grpo_entropy"), "entropy"),),
         ),
         Graph(
             "Clipped tokens",
-            "Share of tokens whose ratio was clipped, below and above. Good: a few percent at "
-            "most. Bad: above 20 %: steps too large or samples too old.",
+            "Share of tokens whose importance ratio was clipped, below and above. Good: a few "
+            "percent at most. Bad: above 20 %: steps too large or samples too stale.",
             (Query(newest("grpo_clip_ratio", "side"), "{{side}}"),),
             Unit.SHARE,
             low_is_good(0.1, 0.2),
         ),
         Graph(
             "Importance ratio",
-            "Mean ratio between the training and the sampling policy. Good: 1. Away from 1 on "
-            "fresh samples: the inference engine and the trainer disagree on log-probabilities.",
+            "Mean ratio between the policy and the behaviour policy. Good: 1. Different from 1 at "
+            "staleness 0: engine and trainer disagree on log-probabilities.",
             (Query(newest("grpo_importance_ratio_mean"), "ratio"),),
             levels=Levels(Color.RED, ((0.9, Color.GREEN), (1.1, Color.RED))),
             decimals=3,
@@ -120,7 +120,7 @@ FAULTS = Row(
     (
         Graph(
             "Steps at risk",
-            "Steps since the newest checkpoint: what a lost consumer or driver costs.",
+            "Steps since the newest checkpoint: lost when a consumer or the driver is lost.",
             (
                 Query(
                     f"{newest('grpo_step')} - {newest('grpo_checkpoint_step')}",
@@ -131,25 +131,32 @@ FAULTS = Row(
         ),
         Graph(
             "Checkpoint time",
-            "Seconds to write the newest checkpoint; training waits for it. Bad: a large part of "
-            "the interval between two (checkpoint.interval too small, or a slow volume).",
+            "Time to write the newest checkpoint; training waits for it. Bad: a large share of the "
+            "time between two checkpoints (checkpoint.interval too small, or a slow volume).",
             (Query(newest("grpo_checkpoint_seconds"), "seconds"),),
             Unit.SECONDS,
             width=6,
         ),
         Graph(
             "Scoring errors",
-            "Completions that could not be scored since the job's start, by reason; they get no "
-            "reward and are not trained on. Good: flat. Bad: rises with every step (a reward "
-            "function that hangs or raises).",
-            (Query(total("grpo_scoring_errors_total", "reason"), "{{reason}}"),),
+            "Completions that could not be scored, as a share of the trained completions, by "
+            "reason. They get no reward and are left out of training. Good: 0. Bad: above 5 %: the "
+            "reward function raises, or exceeds its timeout.",
+            (
+                Query(
+                    f"{rate('grpo_scoring_errors_total', 'reason')}"
+                    f" / scalar({rate('grpo_samples_total')})",
+                    "{{reason}}",
+                ),
+            ),
+            Unit.SHARE,
+            low_is_good(0.01, 0.05),
             width=6,
-            stacked=True,
         ),
         Graph(
-            "Worker restarts",
-            "Since the job's start, by role. A producer costs its completions under way; a "
-            "consumer costs the steps since the newest checkpoint.",
+            "Restarts",
+            "Restarts of workers since the start of the job, by role. A lost producer costs its "
+            "completions in progress; a lost consumer costs the steps since the newest checkpoint.",
             (Query(total("grpo_restarts_total", "role"), "{{role}}"),),
             width=6,
             stacked=True,

@@ -1,7 +1,7 @@
-"""The view of one job: what a researcher looks at while it trains."""
+"""The dashboard of one job."""
 
 from internals import FAULTS, PIPELINE, UPDATE
-from panels import Graph, Query, Row, Stat, Unit, Variable, WeightRegistry, low_is_good
+from panels import Dashboard, Graph, Query, Row, Stat, Unit, Variable, low_is_good
 from series import JOB_LABELS, newest, rate, total
 
 _STEPS_PER_SECOND = f"max(deriv(grpo_step{{{JOB_LABELS}}}[$window]))"
@@ -13,18 +13,41 @@ _OVERVIEW = Row(
     (
         Stat(
             "Progress",
-            "Steps done, steps of the whole run, and the current pass over the data, from 0.",
-            (
-                Query(newest("grpo_step"), "step"),
-                Query(newest("grpo_total_steps"), "of"),
-                Query(newest("grpo_episode"), "episode"),
-            ),
-            width=6,
+            "Optimizer steps done, as a share of the planned steps. A run whose groups are "
+            "filtered ends earlier, when the data is used up.",
+            (Query(f"{newest('grpo_step')} / {newest('grpo_total_steps')}", "progress"),),
+            Unit.SHARE,
+            width=3,
             height=5,
+            decimals=0,
+        ),
+        Stat(
+            "Step",
+            "Optimizer steps done.",
+            (Query(newest("grpo_step"), "step"),),
+            width=2,
+            height=5,
+            decimals=0,
+        ),
+        Stat(
+            "Planned steps",
+            "Optimizer steps of the whole run.",
+            (Query(newest("grpo_total_steps"), "steps"),),
+            width=2,
+            height=5,
+            decimals=0,
+        ),
+        Stat(
+            "Episode",
+            "Current pass over the data set, from 0.",
+            (Query(newest("grpo_episode"), "episode"),),
+            width=2,
+            height=5,
+            decimals=0,
         ),
         Stat(
             "Time left",
-            "At the pace of the averaging window. Empty while no step is made.",
+            "Remaining steps at the pace of the averaging window. Empty while no step completes.",
             (
                 Query(
                     f"({newest('grpo_total_steps')} - {newest('grpo_step')})"
@@ -39,24 +62,24 @@ _OVERVIEW = Row(
         ),
         Stat(
             "Reward",
-            "Mean reward of the newest step's samples.",
+            "Mean reward of the newest step's completions.",
             (Query(newest("grpo_reward_mean"), "reward"),),
-            width=3,
+            width=2,
             height=5,
             decimals=2,
         ),
         Stat(
             "Accuracy",
-            "Share of right answers in the newest step.",
+            "Share of correct answers in the newest step.",
             (Query(newest("grpo_accuracy_mean"), "accuracy"),),
             Unit.SHARE,
-            width=3,
+            width=2,
             height=5,
             decimals=1,
         ),
         Stat(
             "Samples per second",
-            "Samples trained on, over the averaging window.",
+            "Completions of trained groups, over the averaging window.",
             (Query(rate("grpo_samples_total"), "samples/s"),),
             width=3,
             height=5,
@@ -65,7 +88,7 @@ _OVERVIEW = Row(
         Stat(
             "Consumers idle",
             "The bubble: share of the newest step in which the training processes waited for data. "
-            "Good: below 10 %. Bad: above 30 %, see the row on throughput.",
+            "Good: below 10 %. Bad: above 30 %; see the row Throughput and bubble.",
             (Query(newest("grpo_consumer_idle_ratio"), "idle"),),
             Unit.SHARE,
             _IDLE,
@@ -74,12 +97,12 @@ _OVERVIEW = Row(
             decimals=0,
         ),
         Stat(
-            "Worker restarts",
-            "Producers and consumers that were started again since the job's start. Good: none. "
-            "A few are survived; many mean broken nodes or too little memory.",
+            "Restarts",
+            "Restarts of producers and consumers since the start of the job. Good: none. Many: "
+            "unhealthy nodes or too little memory.",
             (Query(f"sum({total('grpo_restarts_total', 'role')})", "restarts"),),
             levels=low_is_good(1, 5),
-            width=3,
+            width=2,
             height=5,
             nothing="0",
         ),
@@ -91,18 +114,18 @@ _LEARNING = Row(
     (
         Graph(
             "Reward",
-            "Mean reward of each step's samples. Good: rises, with noise, and levels off. Bad: "
-            "falls after having risen (learning rate too high, see KL and gradient norm), or "
-            "rises while the evaluation does not (the reward is being gamed).",
+            "Mean reward of each step's completions. Good: rises with noise, then levels off. "
+            "Bad: falls after a rise (learning rate too high: see KL and gradient norm), or rises "
+            "while the evaluation accuracy does not (reward hacking).",
             (Query(newest("grpo_reward_mean"), "reward"),),
         ),
         Graph(
             "Accuracy and format",
-            "Shares of right answers and of completions in the required format, of the samples "
-            "that were trained on. The format is usually learned first. With dynamic sampling the "
-            "accuracy stays near the middle by construction: look at the evaluation.",
+            "Shares of completions with a correct answer and in the required format, of trained "
+            "groups. The format is usually learned first. Dynamic sampling keeps the accuracy near "
+            "the middle by construction: compare the evaluation accuracy.",
             (
-                Query(newest("grpo_accuracy_mean"), "right"),
+                Query(newest("grpo_accuracy_mean"), "correct"),
                 Query(newest("grpo_format_accuracy_mean"), "in format"),
             ),
             Unit.SHARE,
@@ -110,27 +133,27 @@ _LEARNING = Row(
         ),
         Graph(
             "Evaluation accuracy",
-            "Accuracy on each evaluation set, of the last evaluation to end. This is what counts. "
-            "Bad: falls while the reward rises (overfitting, or a reward that is gamed).",
+            "Accuracy of the newest evaluation of each set: the measure of success. Bad: falls "
+            "while the reward rises (overfitting or reward hacking).",
             (Query(newest("grpo_eval_accuracy", "dataset"), "{{dataset}}"),),
             Unit.SHARE,
             maximum=1,
         ),
         Graph(
             "Completion length",
-            "Mean tokens of a completion. Bad: runs up to maxNewTokens, so that completions are "
-            "cut off and cannot be right; or collapses to a few tokens.",
+            "Mean tokens per completion. Bad: grows to maxNewTokens, so that completions are "
+            "truncated; or collapses to a few tokens.",
             (Query(newest("grpo_response_tokens_mean"), "tokens"),),
             width=12,
         ),
         Graph(
-            "Prompts by fate",
-            "Prompts per second. filtered: replaced by dynamic sampling, since all completions "
-            "were right or all were wrong. requeued: given back by a producer that was lost. "
-            "dropped: given up after five attempts. Bad: much more filtered than trained (data too "
-            "easy or too hard), anything dropped.",
+            "Prompts by outcome",
+            "filtered: replaced by dynamic sampling, all completions correct or all wrong. "
+            "requeued: returned by a producer that was lost. dropped: abandoned after five "
+            "attempts. Bad: much more filtered than trained (data too easy or too hard), or any "
+            "dropped.",
             (Query(rate("grpo_groups_total", "outcome"), "{{outcome}}"),),
-            Unit.PER_SECOND,
+            Unit.PROMPTS_PER_SECOND,
             width=12,
             stacked=True,
         ),
@@ -142,43 +165,52 @@ _THROUGHPUT = Row(
     (
         Graph(
             "Samples per second",
-            "Samples trained on. Good: flat. Bad: falls; find the phase that grew below.",
-            (Query(rate("grpo_samples_total"), "samples/s"),),
+            "Completions of trained groups. Good: constant. Bad: falls; find the phase that grows "
+            'in "Time by phase".',
+            (Query(rate("grpo_samples_total"), "samples"),),
+            Unit.SAMPLES_PER_SECOND,
         ),
         Graph(
             "Tokens per second",
-            "Tokens of the samples trained on. It grows with the completions' length, so compare "
-            "runs by it rather than by samples.",
+            "Tokens of trained groups. Compare runs by tokens rather than samples: the length of "
+            "completions changes.",
             (Query(rate("grpo_tokens_total", "kind"), "{{kind}}"),),
+            Unit.TOKENS_PER_SECOND,
             stacked=True,
         ),
         Graph(
             "Seconds per step",
-            "Wall time of a step over the averaging window. A peak where steps were lost with a "
-            "consumer and done again; empty while no step is made.",
+            "Wall time of a step over the averaging window. Peaks where a lost consumer made the "
+            "run repeat steps; empty while no step completes.",
             (Query(f"1 / ({_STEPS_PER_SECOND} > 0)", "step"),),
             Unit.SECONDS,
         ),
         Graph(
-            "Idle",
-            "Share of each step's wall time in which a side waited. Good: consumers below 10 %. "
-            "Consumers idle: add producers or raise buffer.maxStaleness. Producers idle: "
-            "producers to spare. Both idle: maxStaleness is 0, or another phase takes the time.",
-            (
-                Query(newest("grpo_consumer_idle_ratio"), "consumers"),
-                Query(newest("grpo_producer_idle_ratio"), "producers"),
-            ),
+            "Consumers idle",
+            "Share of each step's wall time that consumers waited for data: the bubble. Good: "
+            "below 10 %. Bad: add producers or raise buffer.maxStaleness.",
+            (Query(newest("grpo_consumer_idle_ratio"), "consumers"),),
             Unit.SHARE,
             _IDLE,
-            width=12,
+            width=6,
             maximum=1,
         ),
         Graph(
-            "Where the time goes",
-            "Share of wall time by phase of the driver's loop. Good: train takes nearly all. "
-            "take: waiting for producers, the bubble. publish: weights are sent slower than a "
-            "step takes. evaluate: the evaluation before is not over yet. checkpoint: the disk. "
-            "What is missing to 100 %: consumers that start again.",
+            "Producers idle",
+            "Share of each step's wall time that producers were idle. Usually harmless: consumers "
+            "are the bottleneck and there are producers to spare. Together with idle consumers: "
+            "maxStaleness is 0, or a phase other than take and train takes the time.",
+            (Query(newest("grpo_producer_idle_ratio"), "producers"),),
+            Unit.SHARE,
+            width=6,
+            maximum=1,
+        ),
+        Graph(
+            "Time by phase",
+            "Share of wall time by phase of the training loop. Good: train dominates. take: "
+            "consumers wait for producers, the bubble. publish: weights take longer than a step. "
+            "evaluate: the previous evaluation has not ended. checkpoint: a slow volume. The rest "
+            "to 100 %: consumers restart.",
             (Query(rate("grpo_phase_seconds_total", "phase"), "{{phase}}"),),
             Unit.SHARE,
             width=12,
@@ -187,10 +219,10 @@ _THROUGHPUT = Row(
     ),
 )
 
-JOB = WeightRegistry(
+JOB = Dashboard(
     uid="grpo-job",
     title="GRPO job",
-    description="One training run: does it learn, is it fast, is it well.",
+    description="One training run: learning, throughput, faults.",
     rows=(_OVERVIEW, _LEARNING, _THROUGHPUT, PIPELINE, UPDATE, FAULTS),
     variables=(
         Variable("namespace", "Namespace", "grpo_step"),

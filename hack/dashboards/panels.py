@@ -1,16 +1,19 @@
-"""What a dashboard consists of, in the words of its reader rather than of Grafana."""
+"""The parts of a dashboard, independent of Grafana's JSON model."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Unit(StrEnum):
-    """Grafana's names of the units that are used."""
+    """Units, by their name in Grafana."""
 
     NUMBER = "short"
     SHARE = "percentunit"
     SECONDS = "s"
-    PER_SECOND = "cps"
+    PER_SECOND = "suffix:/s"
+    PROMPTS_PER_SECOND = "suffix: prompts/s"
+    TOKENS_PER_SECOND = "suffix: tokens/s"
+    SAMPLES_PER_SECOND = "suffix: samples/s"
 
 
 class Color(StrEnum):
@@ -22,7 +25,7 @@ class Color(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """A colour from the lowest value on, and others from the values given."""
+    """Thresholds: a base colour, and another colour from each value on."""
 
     base: Color
     above: tuple[tuple[float, Color], ...] = ()
@@ -39,14 +42,14 @@ def low_is_good(warning: float, bad: float) -> Levels:
 class Query:
     expr: str
     legend: str
-    """Text with labels in braces, as `{{phase}}`."""
+    """Legend text; a label is in braces, as `{{phase}}`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
     title: str
     description: str
-    """What it shows, what is good, what is bad and what then to do."""
+    """What it shows, which values are good or bad, and what to do about bad ones."""
     queries: tuple[Query, ...]
     unit: Unit = Unit.NUMBER
     levels: Levels = NEUTRAL
@@ -66,15 +69,15 @@ class Graph(Panel):
 
 @dataclass(frozen=True, slots=True)
 class Stat(Panel):
-    """The newest values as large figures."""
+    """The newest values as large numbers."""
 
     nothing: str = "-"
-    """Shown where no series is there."""
+    """Shown when there is no series."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A figure of each row of a table."""
+    """A column of a table."""
 
     title: str
     expr: str
@@ -85,7 +88,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One row a job, with a link to its own dashboard."""
+    """One row per job, with a link to the dashboard of the job."""
 
     title: str
     description: str
@@ -95,7 +98,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Panels under a heading that folds them away."""
+    """A collapsible row of panels."""
 
     title: str
     panels: tuple[Graph | Stat | Table, ...]
@@ -103,16 +106,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A choice at the top whose values are those of a label."""
+    """A dashboard variable with the values of a label."""
 
     name: str
     label: str
     series: str
-    """The series that carry the label of that name."""
+    """The series with the label of that name."""
 
 
 @dataclass(frozen=True, slots=True)
-class WeightRegistry:
+class Dashboard:
     uid: str
     title: str
     description: str
@@ -120,4 +123,4 @@ class WeightRegistry:
     variables: tuple[Variable, ...] = ()
     time: str = "now-3h"
     window: str = "5m"
-    """The time over which rates are averaged, until the reader chooses another."""
+    """Default of the averaging window of rates."""

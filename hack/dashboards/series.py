@@ -1,10 +1,10 @@
-"""How the series of one job, the one chosen at the top, are asked for."""
+"""Queries of the series of the selected job."""
 
 JOB_LABELS = 'namespace="$namespace", grpojob="$grpojob"'
 
 
 def newest(metric: str, by: str = "") -> str:
-    """A gauge of the job. A new head is a new series, which `max` makes one with the old."""
+    """A gauge of the job; `max` joins the series of a recreated head pod with the old one."""
     return f"max{f' by ({by}) ' if by else ''}({metric}{{{JOB_LABELS}}})"
 
 
@@ -13,5 +13,5 @@ def rate(metric: str, by: str = "") -> str:
 
 
 def total(metric: str, by: str) -> str:
-    """A counter that a resumed run goes on with, so it counts since the job's start."""
+    """A counter since the start of the job: a resumed run continues it."""
     return f"max by ({by}) ({metric}{{{JOB_LABELS}}})"

@@ -26,7 +26,7 @@ VERSION = "v3.16.0"
 IMAGE = f"localhost/prometheus:{VERSION}"
 WINDOW = "30s"
 SECONDS = 120
-WITHOUT_CAUSE = {"Scoring errors", "Worker restarts"}
+WITHOUT_CAUSE = {"Scoring errors", "Restarts"}
 """Panels that show faults, of which a sound job has none."""
 
 
