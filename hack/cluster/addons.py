@@ -84,12 +84,12 @@ class Addons:
 
     def monitoring(self) -> None:
         """The Prometheus operator, and the images of the Prometheus that it starts when asked."""
-        programs = build.programs("monitoring")
+        programs = build.programs("prometheus-operator")
         for name, program in (
-            (_PROMETHEUS_IMAGE, "prometheus"),
-            (_RELOADER_IMAGE, "prometheus-config-reloader"),
+            (_PROMETHEUS_IMAGE, build.programs("monitoring") / "prometheus"),
+            (_RELOADER_IMAGE, programs / "prometheus-config-reloader"),
         ):
-            image = container_images.of_program(name, programs / program, user=_NOBODY)
+            image = container_images.of_program(name, program, user=_NOBODY)
             self.runtimes.load_made(image, self.launch.state)
         for definition in sorted((programs / "manifests").iterdir()):
             self.kubectl.apply(definition.read_text())

@@ -103,18 +103,20 @@ GROUPS = {
     ),
     "helm": Group((Program("helm", "helm", "helm.sh/helm/v3/cmd/helm"),)),
     "monitoring": Group(
-        (
+        tuple(
             # Of Prometheus' service discoveries only that of Kubernetes.
-            *(
-                Program(
-                    name,
-                    "prometheus",
-                    f"{_PROMETHEUS}/cmd/{name}",
-                    tags="remove_all_sd,enable_kubernetes_sd",
-                    stamp=("github.com/prometheus/common/version.Version=3.16.0",),
-                )
-                for name in ("promtool", "prometheus")
-            ),
+            Program(
+                name,
+                "prometheus",
+                f"{_PROMETHEUS}/cmd/{name}",
+                tags="remove_all_sd,enable_kubernetes_sd",
+                stamp=("github.com/prometheus/common/version.Version=3.16.0",),
+            )
+            for name in ("promtool", "prometheus")
+        )
+    ),
+    "prometheus-operator": Group(
+        (
             Program("prometheus-operator", "prometheus-operator", f"{_MONITORING}/cmd/operator"),
             Program(
                 "prometheus-config-reloader",

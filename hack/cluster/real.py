@@ -49,8 +49,8 @@ class Options:
     @property
     def groups(self) -> list[str]:
         """Groups of programs that it needs beside the control plane's."""
-        optional = {"monitoring": self.monitoring, "kueue": self.kueue}
-        return ["node", *(group for group, wanted in optional.items() if wanted)]
+        monitoring = ("monitoring", "prometheus-operator") if self.monitoring else ()
+        return ["node", *monitoring, *(("kueue",) if self.kueue else ())]
 
 
 def check(options: Options) -> None:

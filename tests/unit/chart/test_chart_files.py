@@ -12,9 +12,9 @@ import tomllib
 import jsonschema
 import pytest
 import yaml
+from chart_values import table, values
 
 from support.helm_chart import CHART, ROOT, committed
-from unit.chart.values_table import table, values
 
 VALUES = (CHART / "values.yaml").read_text()
 SCHEMA = yaml.safe_load((CHART / "values.schema.json").read_text())
