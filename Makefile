@@ -54,7 +54,7 @@ images-check: images ## run each image
 
 .PHONY: test-e2e
 test-e2e: $(READY) ## images, chart and operator on a cluster with real nodes; needs root
-	$(PY) hack/cluster/cluster.py build control node helm kueue monitoring
+	$(PY) hack/cluster/cluster.py build control node helm kueue monitoring prometheus-operator
 	$(PY) hack/images/images.py build operator consumer producer
 	$(PY) -m pytest tests/e2e
 
