@@ -1,10 +1,10 @@
-"""Scoring: what a group costs the driver, and how fast groups are scored.
+"""Scoring: CPU time of the driver per group, and groups per second.
 
     .venv/bin/python -m benchmarks.rewards [--groups N] [--repeats N] [--workers N]
 
-The driver's event loop leads producers and consumers too, so its CPU time is the figure to watch;
-the scoring itself is done by the workers. The ratio is to calling the reward directly, in one
-process and without deadlines.
+The driver's event loop also serves producers and consumers, so its CPU time matters most; the
+workers do the scoring itself. The ratio compares with direct calls of the reward, in one process
+and without deadlines.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from grpo_trainer.spec.training import RewardSpec, RewardType
 
 from .table import Spread, load, machine, table
 
-REPLIES = 8
+COMPLETIONS = 8
 DEADLINE_SECONDS = 300.0
 
 Group = tuple[Row, list[str]]
@@ -32,13 +32,13 @@ Group = tuple[Row, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A reward and the groups that it scores; no two groups of a run have the same answer."""
+    """A reward and the groups that it scores; the answers of all groups of a run differ."""
 
     name: str
     reward: RewardType
     group: Callable[[int], Group]
     share: float = 1.0
-    """Of the groups asked for: those of slow rewards are fewer."""
+    """Share of the requested groups; slow rewards score fewer."""
 
 
 def integers(number: int) -> Group:
@@ -89,19 +89,21 @@ class Measured:
 
 
 async def through_workers(scorer: Scorer, groups: Sequence[Group]) -> None:
-    """Score all groups as the driver does: asked for at once, in turn for the workers."""
+    """Score all groups as the driver does: concurrent calls that share the workers."""
     async with asyncio.timeout(DEADLINE_SECONDS):
         scored = await asyncio.gather(
             *(scorer.score(row, completions) for row, completions in groups)
         )
     for scores in scored:
         right = [score.accuracy for score in scores]
-        assert sum(right) == REPLIES / 2, f"half of the completions are right, got {scores}"
+        assert sum(right) == COMPLETIONS / 2, f"half of the completions are right, got {scores}"
 
 
 def directly(spec: RewardSpec, groups: Sequence[Group]) -> float:
     """Seconds to score all groups without workers."""
-    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it has no deadline
+    logging.getLogger("math_verify").setLevel(
+        logging.ERROR
+    )  # it warns about its disabled time limits
     score = make_reward(spec)
     began = time.perf_counter()
     for row, completions in groups:
@@ -114,7 +116,7 @@ async def measure(case: Case, groups: int, repeats: int, workers: int) -> list[M
     """Repeats, each on groups that were not scored before."""
     spec = RewardSpec(type=case.reward)
     scorer, measured = Scorer(spec, workers), []
-    # Not in this process: what rewards import would change its CPU time.
+    # In another process: the imports of rewards would change the CPU time of this one.
     with ProcessPoolExecutor(1, get_context("spawn")) as alone:
         await scorer.start()
         try:
@@ -141,12 +143,15 @@ def row(case: Case, measured: Sequence[Measured]) -> list[str]:
 
 
 def main() -> None:
-    usual = max(1, (os.cpu_count() or 1) // 2)
+    default = max(1, (os.cpu_count() or 1) // 2)
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--groups", type=int, default=500, help="groups of one repeat (500)")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument(
-        "--workers", type=int, default=usual, help=f"scoring processes ({usual}, as in a run here)"
+        "--workers",
+        type=int,
+        default=default,
+        help=f"scoring processes ({default}, as in a run here)",
     )
     arguments = parser.parse_args()
     print(machine("math-verify"))
@@ -156,7 +161,7 @@ def main() -> None:
         measured = asyncio.run(measure(case, groups, arguments.repeats, arguments.workers))
         rows.append(row(case, measured))
     print(
-        f"{arguments.repeats} x {arguments.groups} groups of {REPLIES} completions "
+        f"{arguments.repeats} x {arguments.groups} groups of {COMPLETIONS} completions "
         f"(programs fewer), {arguments.workers} workers; at the end {load()}\n"
     )
     head = ["", "driver CPU\nms/group", "groups/s", "directly\ngroups/s", "ratio"]

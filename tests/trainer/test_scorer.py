@@ -1,4 +1,4 @@
-"""The scorer with its real processes: order, deadlines, crashes, replacement, concurrency, ends."""
+"""The scorer with real processes: order, deadlines, crashes, replacement, concurrency, shutdown."""
 
 import asyncio
 import os
@@ -78,7 +78,7 @@ async def worker_of(scorer: Scorer) -> int:
 
 
 def ends(pid: int, seconds: float = 30) -> bool:
-    """Whether the process is gone, or goes within the time."""
+    """Whether the process has exited, or exits in time."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -121,7 +121,7 @@ async def test_a_completion_that_kills_its_worker_is_a_crash_and_the_others_are_
         assert await worker_of(scorer) != before
 
 
-async def test_an_exception_is_an_error_and_its_worker_lives_on(spec, caplog):
+async def test_an_exception_is_an_error_and_its_worker_continues(spec, caplog):
     async with running(spec) as scorer:
         before = await worker_of(scorer)
         scores = await scorer.score(ROW, ["raise", "1", "exit", "nan", "raise"])
@@ -129,11 +129,11 @@ async def test_an_exception_is_an_error_and_its_worker_lives_on(spec, caplog):
     assert rewards(scores) == [None, 1.0, None, None, None]
     assert {score.error for score in scores} == {None, "exception"}
     assert [record.getMessage() for record in caplog.records].count(
-        "data.jsonl row 1: a completion cannot be scored: KeyError: 'boom'"
+        "data.jsonl row 1: a completion could not be scored: KeyError: 'boom'"
     ) == 1
 
 
-async def test_a_worker_that_died_idle_is_replaced_at_no_replys_cost(spec):
+async def test_a_worker_that_died_while_idle_is_replaced_and_every_completion_is_scored(spec):
     async with running(spec) as scorer:
         pid = await worker_of(scorer)
         os.kill(pid, signal.SIGKILL)
@@ -167,7 +167,7 @@ async def test_two_workers_score_two_groups_at_once(spec, tmp_path):
         assert [rewards(scores) for scores in await asyncio.gather(*groups)] == [[1.0], [1.0]]
 
 
-async def test_there_are_never_more_workers_than_asked_for(spec):
+async def test_there_are_never_more_workers_than_requested(spec):
     async with running(spec, workers=2) as scorer:
         groups = await asyncio.gather(*(scorer.score(ROW, ["pid"] * 3) for _ in range(20)))
     assert len({score.reward for scores in groups for score in scores}) <= 2
@@ -181,7 +181,7 @@ async def test_a_cancelled_group_leaves_no_scores_behind_for_the_next(spec):
         assert rewards(await scorer.score(ROW, ["1", "2", "3"])) == [1.0, 2.0, 3.0]
 
 
-async def test_closing_ends_the_workers_and_whoever_waits_for_them(spec):
+async def test_closing_ends_the_workers_and_pending_calls(spec):
     scorer = Scorer(spec, 1)
     await scorer.start()
     pid = await worker_of(scorer)

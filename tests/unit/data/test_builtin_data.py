@@ -71,7 +71,7 @@ def test_a_forgotten_carry_costs_ten_where_there_is_one(a, b, seed):
     assert answer == a + b - 10 * carries
 
 
-def test_the_teacher_is_as_careless_as_told():
+def test_the_teacher_is_as_careless_as_requested():
     rng = random.Random(0)
     answers = Counter(
         careless_answer(17, 25, rng, forget_carry=0.75, slip=0.3) for _ in range(4000)
@@ -87,7 +87,7 @@ def test_completions_have_the_form_that_rewards_read():
     assert thought == "<think>7+5=12</think><answer>32</answer>"
 
 
-def test_built_in_paths_are_told_from_others():
+def test_built_in_paths_are_recognised_by_their_scheme():
     assert is_builtin("builtin://tiny")
     assert not is_builtin("Qwen/Qwen2.5-7B")
     assert not is_builtin("/models/builtin")
@@ -99,8 +99,8 @@ def test_a_model_that_is_not_built_in_keeps_its_path_and_makes_nothing(tmp_path,
     assert not list(tmp_path.iterdir())
 
 
-def test_an_unknown_built_in_model_is_told_with_the_known_one(tmp_path):
-    with pytest.raises(InvalidInputError, match=r"'builtin://huge'.*legal: builtin://tiny"):
+def test_an_unknown_built_in_model_is_refused_with_the_known_one(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"'builtin://huge'.*must be builtin://tiny"):
         resolve_model_path("builtin://huge", RewardType.BOXED, tmp_path)
 
 

@@ -1,7 +1,7 @@
 """Reading a data set's file.
 
-Aspects: kinds of file, what separates rows, encodings, broken lines told by number, files that are
-missing or empty, how many faults are listed, repeated rows, equality of JSONL and parquet.
+Aspects: file formats, separators of rows, encodings, numbers of invalid lines, files that are
+missing or empty, grouping of faults, repeated rows, equality of JSONL and parquet.
 """
 
 import json
@@ -45,7 +45,7 @@ def write_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def test_a_row_knows_its_file_and_line(tmp_path):
+def test_the_source_of_a_row_is_its_file_and_line(tmp_path):
     (row,) = load_bytes(tmp_path, f"\n{GOOD}\n".encode())
     assert row == Row(f"{tmp_path}/data.jsonl line 2", (Message("user", "1+1?"),), "2")
 
@@ -53,7 +53,7 @@ def test_a_row_knows_its_file_and_line(tmp_path):
 def test_blank_lines_are_skipped_and_counted_as_lines(tmp_path):
     faults = faults_of(tmp_path, f"{GOOD}\n\n  \t\n[]\n".encode())
     assert len(faults) == 1
-    assert "data.jsonl line 4: found []" in faults[0]
+    assert "data.jsonl line 4: Invalid value: []" in faults[0]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_blank_lines_are_skipped_and_counted_as_lines(tmp_path):
     ],
     ids=["crlf", "byte order mark", "no newline at the end"],
 )
-def test_common_ways_to_end_and_open_a_file_are_fine(tmp_path, data):
+def test_common_line_endings_and_a_byte_order_mark_are_accepted(tmp_path, data):
     assert len(load_bytes(tmp_path, data)) == 2
 
 
@@ -88,11 +88,11 @@ def test_emoji_wide_characters_and_nul_pass(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (b'{"messages": "caf\xe9", "gt_answer": "2"}', "byte 0xe9 at byte 18"),
-        (b"[" + GOOD.encode() + b"]", "legal: a JSON object on one line"),
-        (b'"text"', "legal: a JSON object on one line"),
+        (b"[" + GOOD.encode() + b"]", "must be a JSON object on one line"),
+        (b'"text"', "must be a JSON object on one line"),
         (b'{"messages": "1+1?", "gt_answer": NaN}', "NaN"),
         (b'{"messages": "1+1?", "gt_answer": "2", "w": -Infinity}', "-Infinity"),
         (b'{"messages": "\\ud800", "gt_answer": "2"}', r"'\ud800'"),
@@ -114,20 +114,20 @@ def test_emoji_wide_characters_and_nul_pass(tmp_path, text):
         "deep nesting",
     ],
 )
-def test_a_line_that_is_no_json_object_is_told_by_number_among_good_ones(tmp_path, line, told):
+def test_the_fault_of_a_line_that_is_not_a_json_object_has_its_number(tmp_path, line, message):
     (fault,) = faults_of(tmp_path, b"\n".join([GOOD.encode(), line, GOOD.encode(), b""]))
-    assert "data.jsonl line 2: found" in fault
-    assert told in fault
+    assert "data.jsonl line 2: Invalid value: " in fault
+    assert message in fault
 
 
-def test_a_cut_last_line_is_suspected_to_be_one(tmp_path):
+def test_the_fault_of_a_truncated_last_line_suggests_truncation(tmp_path):
     for cut in (GOOD[:20].encode(), '{"messages": "日'.encode()[:-1]):
         (fault,) = faults_of(tmp_path, f"{GOOD}\n".encode() + cut)
         assert "line 2" in fault
-        assert "cut off" in fault
+        assert "truncated" in fault
 
 
-def test_all_faults_of_all_rows_are_told_together(tmp_path):
+def test_all_faults_of_all_rows_are_reported_together(tmp_path):
     lines = [GOOD, "[]", '{"messages": "", "gt_answer": null}', '{"gt_answer": "2"}']
     faults = faults_of(tmp_path, "\n".join(lines).encode())
     assert [fault.split(":")[0].rsplit("/")[-1] for fault in faults] == [
@@ -138,34 +138,54 @@ def test_all_faults_of_all_rows_are_told_together(tmp_path):
     ]
 
 
-def test_twenty_faults_are_listed_and_the_others_counted(tmp_path):
-    faults = faults_of(tmp_path, b"[]\n" * 57)
+def test_faults_of_one_kind_are_one_line_with_their_number_and_the_first_row(tmp_path):
+    lines = [GOOD] + ['{"messages": "1+1?"}'] * 5000 + [GOOD, "[]"]
+    faults = faults_of(tmp_path, "\n".join(lines).encode())
+    missing = 'Required value: this column, or its name in spec.dataset; the row has ["messages"]'
+    assert faults == (
+        f"{tmp_path}/data.jsonl: 5,000 rows, column 'gt_answer': {missing}; first: line 2",
+        f"{tmp_path}/data.jsonl line 5003: Invalid value: []: must be a JSON object on one line",
+    )
+
+
+def test_up_to_three_faults_of_one_kind_are_listed_one_by_one(tmp_path):
+    assert len(faults_of(tmp_path, b"[]\n" * 3)) == 3
+    assert len(faults_of(tmp_path, b"[]\n" * 4)) == 1
+
+
+def test_twenty_lines_of_faults_are_listed_and_the_others_counted(tmp_path):
+    rows = [{"messages": "1+1?", f"column {number}": 1} for number in range(57)]
+    faults = faults_of(tmp_path, "\n".join(map(json.dumps, rows)).encode())
     assert len(faults) == 21
-    assert "line 20:" in faults[19]
+    assert "line 20," in faults[19]
     assert faults[20] == "and 37 more faults"
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"\xef\xbb\xbf"])
 def test_a_file_without_rows_is_refused(tmp_path, data):
     (fault,) = faults_of(tmp_path, data)
-    assert "data.jsonl: found no rows" in fault
+    assert "data.jsonl: Required value: at least one row" in fault
 
 
-def test_a_missing_file_is_told_with_the_directory_it_was_sought_from(tmp_path, monkeypatch):
+def test_the_fault_of_a_missing_file_names_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidDataError, match=rf"^no.jsonl: found no such file.*{tmp_path}"):
+    with pytest.raises(
+        InvalidDataError, match=rf"^no.jsonl: Required value: no such file.*{tmp_path}"
+    ):
         load(Path("no.jsonl"))
 
 
 def test_a_directory_is_refused(tmp_path):
-    with pytest.raises(InvalidDataError, match="found a directory"):
+    with pytest.raises(
+        InvalidDataError, match=r"Invalid value: directory: must be a \.jsonl or \.parquet"
+    ):
         load(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["data.json", "data.csv", "data"])
-def test_another_kind_of_file_is_refused_and_the_legal_kinds_named(tmp_path, name):
+def test_another_file_extension_is_refused_with_the_supported_ones(tmp_path, name):
     (tmp_path / name).write_text(GOOD)
-    with pytest.raises(InvalidDataError, match=r"legal: \.jsonl or \.parquet"):
+    with pytest.raises(InvalidDataError, match=r"must be \.jsonl or \.parquet"):
         load(tmp_path / name)
 
 
@@ -180,7 +200,7 @@ def test_a_parquet_row_is_read_like_a_json_one(tmp_path):
     assert loaded[2].source == f"{tmp_path}/data.parquet row 3"
 
 
-def test_a_parquet_file_without_the_column_is_told_with_the_columns_found(tmp_path):
+def test_the_fault_of_a_parquet_file_without_the_column_lists_its_columns(tmp_path):
     path = write_parquet(tmp_path / "gsm8k.parquet", [{"question": "1+1?", "answer": "#### 2"}])
     with pytest.raises(InvalidDataError) as caught:
         load(path, prompt_column="question")
@@ -189,14 +209,16 @@ def test_a_parquet_file_without_the_column_is_told_with_the_columns_found(tmp_pa
     assert '["question", "answer"]' in fault
 
 
-def test_a_file_that_is_no_parquet_is_told_so(tmp_path):
+def test_a_file_that_is_not_parquet_is_refused(tmp_path):
     path = tmp_path / "data.parquet"
     path.write_text(GOOD)
-    with pytest.raises(InvalidDataError, match=r"data.parquet: found no parquet"):
+    with pytest.raises(
+        InvalidDataError, match=r"data.parquet: Invalid value: file: must be a parquet file"
+    ):
         load(path)
 
 
-def test_parquet_text_that_is_no_utf8_is_told_by_row(tmp_path):
+def test_the_fault_of_parquet_text_that_is_not_utf8_names_its_row(tmp_path):
     good = [b"2", b"2"]
     texts = pa.array([*good, b"\xe9", *good]).view(pa.string())
     path = tmp_path / "data.parquet"
@@ -204,7 +226,7 @@ def test_parquet_text_that_is_no_utf8_is_told_by_row(tmp_path):
     with pytest.raises(InvalidDataError) as caught:
         load(path)
     (fault,) = caught.value.faults
-    assert "data.parquet row 3: found" in fault
+    assert "data.parquet row 3: Invalid value: " in fault
 
 
 def test_repeated_rows_are_kept_and_counted(tmp_path, caplog):
@@ -229,8 +251,10 @@ def test_the_built_in_sums_pass_the_same_rules(path, count):
     assert rows[0].source == f"{path} row 1"
 
 
-def test_an_unknown_built_in_data_set_is_told_with_the_known_ones():
-    with pytest.raises(InvalidDataError, match=r"builtin://addition or builtin://addition-held"):
+def test_an_unknown_built_in_data_set_is_refused_with_the_known_ones():
+    with pytest.raises(
+        InvalidDataError, match=r"must be builtin://addition or builtin://addition-held"
+    ):
         load_rows("builtin://subtraction", DatasetSpec(), RewardType.BOXED)
 
 

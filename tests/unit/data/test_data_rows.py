@@ -1,7 +1,7 @@
 """The rules of one row.
 
-Aspects: forms of a prompt, roles, answers and what they become, test cases, what each reward type
-asks for, named columns, that no row's form depends on another's.
+Aspects: forms of a prompt, roles, answers and what they become, test cases, columns of each
+reward type, names of columns, independence of rows.
 """
 
 import json
@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from grpo_trainer.data.faults import Fault
 from grpo_trainer.data.files import Record
 from grpo_trainer.data.rows import parse_row
 from grpo_trainer.messages import Message, Row, TestCases
+from grpo_trainer.rewards import reward_class
+from grpo_trainer.row_faults import RowFault
 from grpo_trainer.spec import RewardType
 from grpo_trainer.spec.training import DatasetSpec
 
@@ -25,8 +26,10 @@ TESTS = {"inputs": ["1 1\n", "2 2\n"], "outputs": ["2", "4"]}
 
 def parse(
     columns: dict[str, Any], reward: RewardType = RewardType.BOXED, **names: str
-) -> Row | tuple[Fault, ...]:
-    return parse_row(Record("data.jsonl line 1", columns), DatasetSpec(**names), reward)
+) -> Row | tuple[RowFault, ...]:
+    return parse_row(
+        Record("data.jsonl line 1", columns), DatasetSpec(**names), reward_class(reward)
+    )
 
 
 def row_of(columns: dict[str, Any], reward: RewardType = RewardType.BOXED, **names: str) -> Row:
@@ -62,28 +65,28 @@ def test_a_prompt_may_be_a_question_a_message_or_a_conversation(messages, turns)
 
 
 @pytest.mark.parametrize(
-    ("messages", "told"),
+    ("messages", "message"),
     [
-        (None, "found null"),
-        (3, "found 3"),
+        (None, "Invalid value: null"),
+        (3, "Invalid value: 3"),
         ("", 'content ""'),
         (" \n", "content"),
-        ([], "found []"),
+        ([], "Invalid value: []"),
         (["1+1?"], 'message "1+1?"'),
-        ([{"role": "user"}], "legal: {role, content}"),
+        ([{"role": "user"}], "must be {role, content}"),
         ([{"role": "human", "content": "1+1?"}], 'role "human"'),
         ([{"role": ["user"], "content": "1+1?"}], 'role ["user"]'),
         ([{"role": "user", "content": ""}], 'content ""'),
         ([{"role": "user", "content": None}], "content null"),
         ([{"role": "user", "content": [{"type": "text", "text": "1+1?"}]}], "non-empty text"),
-        ([SYSTEM], "no user message"),
-        ([USER, ASSISTANT], "asks for a completion"),
+        ([SYSTEM], "at least one message with role user"),
+        ([USER, ASSISTANT], "must not end with a message of role assistant"),
     ],
 )
-def test_a_prompt_that_asks_for_no_completion_is_refused(messages, told):
+def test_a_prompt_that_asks_for_no_completion_is_refused(messages, message):
     fault = fault_of({"messages": messages, "gt_answer": "2"})
-    assert fault.startswith("data.jsonl line 1, column 'messages': found")
-    assert told in fault
+    assert fault.startswith("data.jsonl line 1, column 'messages': Invalid value: ")
+    assert message in fault
 
 
 @pytest.mark.parametrize(
@@ -109,19 +112,18 @@ def test_an_answer_is_a_text_or_a_number_without_exponent(value, answer):
 )
 def test_an_answer_of_another_kind_is_refused(value):
     fault = fault_of({"messages": "1+1?", "gt_answer": value})
-    assert fault.startswith("data.jsonl line 1, column 'gt_answer': found")
-    assert "legal: a non-empty text or a finite number" in fault
+    assert fault.startswith("data.jsonl line 1, column 'gt_answer': Invalid value: ")
+    assert "must be a non-empty text or a finite number" in fault
 
 
 @pytest.mark.parametrize("reward", [RewardType.BOXED, RewardType.THINK_ANSWER_TAGS])
-def test_a_missing_answer_is_told_with_the_columns_found(reward):
+def test_the_fault_of_a_missing_answer_lists_the_columns_of_the_row(reward):
     fault = fault_of({"messages": "1+1?", "answer": "#### 2"}, reward)
-    assert (
-        """column 'gt_answer': found no such column; the row has ["messages", "answer"]""" in fault
-    )
+    assert "column 'gt_answer': Required value" in fault
+    assert 'the row has ["messages", "answer"]' in fault
 
 
-def test_every_row_answers_for_itself():
+def test_rows_are_checked_independently():
     with_answer, without = {"messages": "1+1?", "gt_answer": "2"}, {"messages": "1+1?"}
     for rows in ([with_answer, without], [without, with_answer]):
         parsed = [parse(row) for row in rows]
@@ -148,12 +150,12 @@ def test_tests_may_name_a_function():
 
 
 @pytest.mark.parametrize(
-    ("tests", "told"),
+    ("tests", "message"),
     [
-        (None, "found null"),
+        (None, "Invalid value: null"),
         ("{", "at character 2"),
         (r'{"inputs": ["\ud800"], "outputs": ["1"]}', r"('\ud800') in 'inputs'"),
-        ("[]", "found []"),
+        ("[]", "Invalid value: []"),
         ('{"inputs": [NaN]}', "NaN"),
         ({"inputs": ["1"]}, "outputs null"),
         ({"inputs": "1", "outputs": ["1"]}, 'inputs "1"'),
@@ -164,13 +166,13 @@ def test_tests_may_name_a_function():
         ({**TESTS, "fn_name": ""}, 'fn_name ""'),
     ],
 )
-def test_tests_that_cannot_be_run_are_refused(tests, told):
+def test_tests_that_cannot_be_run_are_refused(tests, message):
     fault = fault_of({"messages": "add", "test_cases": tests}, RewardType.CODE)
-    assert fault.startswith("data.jsonl line 1, column 'test_cases': found")
-    assert told in fault
+    assert fault.startswith("data.jsonl line 1, column 'test_cases': Invalid value: ")
+    assert message in fault
 
 
-def test_a_custom_reward_asks_for_nothing_but_the_prompt_and_gets_the_whole_row():
+def test_a_custom_reward_needs_only_the_prompt_and_receives_the_whole_row():
     columns = {"messages": "Write a poem.", "mood": "sad", "gt_answer": ["a", "b"]}
     row = row_of(columns, RewardType.CUSTOM)
     assert (row.answer, row.tests, row.columns) == (None, None, columns)

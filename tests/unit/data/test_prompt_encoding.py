@@ -1,7 +1,7 @@
 """Rows as token ids, and the system message in front of them.
 
-Aspects: the generation prompt is kept, the system message, prompts over the limit, what none
-fitting is told as, tokenizers without template, templates that refuse a conversation, the default
+Aspects: the generation prompt is kept, the system message, prompts over the limit, the error
+if no prompt fits, tokenizers without template, templates that refuse a conversation, the default
 system message of each reward type.
 """
 
@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_trainer.builtin.tokenizer import build_tokenizer
-from grpo_trainer.data import encode_prompts, system_prompt
+from grpo_trainer.data import encode_prompts
 from grpo_trainer.errors import InvalidDataError, InvalidInputError
 from grpo_trainer.messages import Message, Row
+from grpo_trainer.rewards import system_prompt
 from grpo_trainer.spec import RewardType
 from grpo_trainer.spec.training import CustomRewardSpec, RewardSpec
 
@@ -73,17 +74,19 @@ def test_a_prompt_over_the_limit_is_dropped_and_counted_and_one_at_the_limit_kep
 
 
 def test_no_prompt_left_is_an_error_with_the_limit_and_the_shortest_length():
-    with pytest.raises(InvalidDataError, match=r"2 rows .* 8; the shortest has 10 tokens"):
+    pattern = r"maxPromptTokens \(-mpt\): Invalid value: 8: must be at least 10, .* 2 prompts"
+    with pytest.raises(InvalidDataError, match=pattern):
         encode_prompts([row("1234"), row("123")], tokenizer(), system="", max_prompt_tokens=8)
 
 
 def test_a_tokenizer_without_chat_template_is_refused():
-    with pytest.raises(InvalidInputError, match="no chat template"):
+    with pytest.raises(InvalidInputError, match="must be a tokenizer with a chat template"):
         encode_prompts([row("1+1?")], tokenizer(None), system="", max_prompt_tokens=99)
 
 
-def test_a_conversation_the_template_refuses_is_told_by_row_and_reason():
-    with pytest.raises(InvalidDataError, match=r"data\.jsonl line 1: found only users"):
+def test_a_conversation_that_the_template_refuses_is_reported_with_row_and_reason():
+    pattern = r'data\.jsonl line 1: Invalid value: roles \["user"\]: .*\(only users\)'
+    with pytest.raises(InvalidDataError, match=pattern):
         encode_prompts([row("1")], tokenizer(USERS_ONLY), system="short", max_prompt_tokens=99)
 
 
@@ -114,7 +117,7 @@ TOKENIZER = tokenizer()
         (RewardType.CODE, ("```python",)),
     ],
 )
-def test_a_reward_type_asks_for_the_form_it_reads(reward, parts):
+def test_the_system_message_of_a_reward_type_requires_the_form_that_it_reads(reward, parts):
     text = system_prompt(RewardSpec(type=reward))
     assert all(part in text for part in parts)
 

@@ -10,8 +10,7 @@ import yaml
 
 from grpo_trainer.data import load_rows
 from grpo_trainer.messages import Row, Score
-from grpo_trainer.rewards import make_reward
-from grpo_trainer.rewards.checks import check_answers
+from grpo_trainer.rewards import check_rows, make_reward
 from grpo_trainer.spec import KIND, GRPOJob, parse_manifest
 
 ROOT = Path(__file__).parents[3]
@@ -128,7 +127,7 @@ def code_rows() -> list[Row]:
 
 def test_the_rows_of_the_code_example_are_fit_for_training(code_rows):
     spec = job("code-reward").spec
-    check_answers(code_rows, spec.reward)
+    check_rows(code_rows, spec.reward)
     assert len(code_rows) == len(SOLUTIONS)
     assert len(code_rows) >= spec.groups_per_step
 

@@ -71,7 +71,9 @@ def test_a_dataclass_in_a_file_works(tmp_path):
 
 
 def test_a_missing_module_is_named():
-    with pytest.raises(InvalidInputError, match=r"reward\.custom\.module 'no_such_module'"):
+    with pytest.raises(
+        InvalidInputError, match=r"reward\.custom\.module: Invalid value: 'no_such_module'"
+    ):
         reward_of("no_such_module")
 
 
@@ -88,11 +90,13 @@ def test_a_module_that_fails_on_import_is_named_with_its_error(tmp_path):
 
 def test_a_missing_function_is_named(tmp_path):
     (tmp_path / "mine.py").write_text("")
-    with pytest.raises(InvalidInputError, match=r"reward\.custom\.function 'reward' is not in"):
+    with pytest.raises(
+        InvalidInputError, match=r"reward\.custom\.function: Invalid value: 'reward': is not in"
+    ):
         reward_of(str(tmp_path / "mine.py"))
 
 
-def test_a_function_that_is_none_is_refused(tmp_path):
+def test_an_attribute_that_is_not_callable_is_refused(tmp_path):
     (tmp_path / "mine.py").write_text("reward = 3")
     with pytest.raises(InvalidInputError, match="must be callable, is 'int'"):
         reward_of(str(tmp_path / "mine.py"))

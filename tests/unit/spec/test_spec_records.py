@@ -15,7 +15,6 @@ from grpo_trainer.spec import (
     Progress,
     parse_manifest,
     resolve_algorithm,
-    resolve_stop_strings,
 )
 
 DEFAULTS = {
@@ -209,19 +208,6 @@ def test_the_penalty_for_long_completions_begins_a_quarter_or_1024_tokens_before
 ):
     spec = spec_of(algorithm={"name": "DAPO"}, sampling={"maxNewTokens": limit})
     assert resolve_algorithm(spec).overlong_buffer_tokens == tokens
-
-
-@pytest.mark.parametrize(
-    ("spec", "texts"),
-    [
-        ({}, ("</answer>",)),
-        ({"reward": {"type": "boxed"}}, ()),
-        ({"sampling": {"stopStrings": []}}, ()),
-        ({"reward": {"type": "boxed"}, "sampling": {"stopStrings": ["END"]}}, ("END",)),
-    ],
-)
-def test_completions_stop_at_the_end_of_an_answer_unless_told_otherwise(spec, texts):
-    assert resolve_stop_strings(spec_of(**spec)) == texts
 
 
 def test_sizes_follow_from_the_parallel_layout():

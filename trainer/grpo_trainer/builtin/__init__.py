@@ -1,4 +1,4 @@
-"""A model and a data set made on the spot: a run needs no download. Imports no torch by itself."""
+"""A model and a data set that need no download. Imports torch only to build the model."""
 
 from .addition import Split, addition_rows
 from .names import is_builtin

@@ -1,7 +1,7 @@
 """The built-in data set: sums of two two-digit numbers.
 
-Both numbers have two digits everywhere, so that each digit stands at the same position in every
-prompt: a model of two layers learns that in a minute.
+Both numbers always have two digits, so that each digit is at the same position in every prompt: a
+model of two layers learns that in a minute.
 """
 
 import random
@@ -16,7 +16,7 @@ _SEED = 0
 
 
 class Split(StrEnum):
-    """Sums to train on, and sums that training never sees."""
+    """Sums for training, and sums that are never trained on."""
 
     TRAIN = "train"
     HELD_OUT = "held-out"
@@ -48,7 +48,7 @@ def question(a: int, b: int) -> str:
 
 
 def addition_rows(split: Split) -> list[dict[str, Any]]:
-    """Rows as a JSONL file would have them: `messages` and `gt_answer`."""
+    """Rows as in a JSONL file, with `messages` and `gt_answer`."""
     return [
         {"messages": [{"role": "user", "content": question(a, b)}], "gt_answer": str(a + b)}
         for a, b in sums(split)

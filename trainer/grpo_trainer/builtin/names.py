@@ -1,4 +1,4 @@
-"""Paths that name something built in."""
+"""Paths of built-in models and data sets."""
 
 SCHEME = "builtin://"
 

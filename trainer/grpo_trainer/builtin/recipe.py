@@ -1,4 +1,4 @@
-"""How the tiny model is made. The values are measured; equal recipes give equal models."""
+"""How the tiny model is built. The values are measured; equal recipes give equal models."""
 
 import hashlib
 import json
@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+from ..spec.training import RewardType
+
 OnProgress = Callable[[int, int, float], None]
-"""Called with steps done, steps in all, and the accuracy on held-out sums."""
+"""Called with completed steps, total steps, and the accuracy on held-out sums."""
 
 
 class CompletionFormat(StrEnum):
@@ -16,24 +18,29 @@ class CompletionFormat(StrEnum):
     BOXED = "boxed"
     THINK_ANSWER_TAGS = "think_answer_tags"
 
+    @classmethod
+    def for_reward(cls, reward: RewardType) -> "CompletionFormat":
+        """The format of the reward's own name; boxed for all others."""
+        return next((form for form in cls if form.value == reward.value), cls.BOXED)
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """A small Qwen2 and a short supervised warm-up by a careless teacher.
 
-    The teacher forgets the carry more often than not and slips in the units, so the model learns
-    the format and the wrong habit: greedy decoding fails on every sum with a carry, yet the right
-    answer keeps enough probability for a reward to find it. The rest is left to GRPO.
+    The teacher forgets most carries and often miscounts the units, so the model learns the format
+    and a wrong rule: greedy decoding fails on every sum with a carry, but the right answer is
+    sampled often enough for GRPO to reinforce it.
     """
 
     completion_format: CompletionFormat = CompletionFormat.BOXED
     seed: int = 0
-    """Of the initial weights, the teacher and the batches."""
+    """Seed of the initial weights, the teacher and the batches."""
     hidden_size: int = 128
     intermediate_size: int = 320
     layers: int = 2
     heads: int = 2
-    """Of 64 dimensions, the least that vLLM takes on CPU; two, for a tensor parallelism of two."""
+    """Of 64 dimensions, the minimum of vLLM on CPUs; two, for a tensor parallelism of two."""
     forget_carry: float = 0.75
     """Probability that the teacher forgets a carry."""
     slip: float = 0.3
@@ -41,7 +48,7 @@ class Recipe:
     answers_per_sum: int = 40
     steps: int = 500
     extra_steps: int = 100
-    """Steps of each further round while the accuracy is too low."""
+    """Steps of each further round, while the accuracy is too low."""
     extra_rounds: int = 3
     min_accuracy: float = 0.42
     """Least `exact_accuracy` on held-out sums; a perfect imitation of the teacher reaches .453."""
@@ -50,7 +57,7 @@ class Recipe:
     learning_rate_warmup_steps: int = 30
     weight_decay: float = 0.1
     revision: int = 1
-    """Raised when code changes what the same values give: data, teacher, tokenizer or template."""
+    """Incremented when a change of data, teacher, tokenizer or template changes the result."""
 
     @property
     def name(self) -> str:

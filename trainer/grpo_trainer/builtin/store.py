@@ -1,4 +1,4 @@
-"""Where built-in models are kept: each is made once, by one process, and seen only when whole."""
+"""The cache of built-in models: one process builds each model; only complete ones are visible."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 TINY = f"{SCHEME}tiny"
 _LOCK_TIMEOUT_SECONDS = 1800.0
-"""The warm-up is a minute's work; a machine with ten times too much to do still makes it."""
+"""The warm-up takes a minute; a machine under ten times its load still finishes it."""
 
 
 def default_cache() -> Path:
@@ -31,20 +31,17 @@ def default_cache() -> Path:
 def resolve_model_path(
     path: str, reward: RewardType, cache: Path, on_progress: OnProgress | None = None
 ) -> str:
-    """The directory of a built-in model, made if need be; any other path or hub id as it is.
+    """The directory of a built-in model, built if necessary; any other path or hub id unchanged.
 
-    `builtin://tiny` completions in the form that the reward reads: tags, else `\\boxed{}`. Raises
+    The completions of `builtin://tiny` have the form that the reward reads. Raises
     InvalidInputError for an unknown built-in name.
     """
     if not is_builtin(path):
         return path
     if path != TINY:
-        raise InvalidInputError(f"model path {path!r} is not built in; legal: {TINY}")
-    tags = reward is RewardType.THINK_ANSWER_TAGS
-    completion_format = CompletionFormat.THINK_ANSWER_TAGS if tags else CompletionFormat.BOXED
-    return str(
-        ensure_tiny_model(cache, completion_format=completion_format, on_progress=on_progress)
-    )
+        raise InvalidInputError(f"spec.model.path: Invalid value: {path!r}: must be {TINY}")
+    form = CompletionFormat.for_reward(reward)
+    return str(ensure_tiny_model(cache, completion_format=form, on_progress=on_progress))
 
 
 def ensure_tiny_model(
@@ -59,13 +56,13 @@ def ensure_tiny_model(
 
 
 def ensure_model(cache: Path, recipe: Recipe, on_progress: OnProgress | None = None) -> Path:
-    """Directory of the model of this recipe, made in about a minute when the cache lacks it.
+    """Directory of the model of this recipe, built in about a minute if it is not in the cache.
 
-    Many processes may call at once: one makes it, the others wait. `on_progress` hears of steps
-    done, steps in all and accuracy; without it they are logged.
+    Several processes may call at once: one builds the model, the others wait. `on_progress` is
+    called with completed steps, total steps and accuracy; by default they are logged.
 
-    Raises TimeoutError when another process holds the lock for half an hour, and RuntimeError when
-    the warm-up misses the recipe's accuracy.
+    Raises TimeoutError if another process holds the lock for half an hour, and RuntimeError if the
+    warm-up does not reach the recipe's accuracy.
     """
     directory = cache / recipe.name
     if directory.is_dir():
@@ -82,10 +79,10 @@ def ensure_model(cache: Path, recipe: Recipe, on_progress: OnProgress | None = N
 
 
 def _write(directory: Path, recipe: Recipe, on_progress: OnProgress) -> None:
-    from .warmup import write_model  # torch is loaded only where a model is made
+    from .warmup import write_model  # torch is imported only to build a model
 
     write_model(directory, recipe, on_progress)
-    # safetensors writes for the owner alone; a container may run as another user.
+    # safetensors sets mode 0600; a container may run as another user.
     directory.chmod(0o755)
     for file in directory.iterdir():
         file.chmod(0o644)

@@ -1,4 +1,4 @@
-"""The careless teacher, and the form its answers are given in."""
+"""The careless teacher, and the format of its completions."""
 
 import random
 
@@ -6,7 +6,7 @@ from .recipe import CompletionFormat
 
 
 def careless_answer(a: int, b: int, rng: random.Random, *, forget_carry: float, slip: float) -> int:
-    """a + b, where at these probabilities a carry is forgotten and the units are off by one."""
+    """a + b; with these probabilities a carry is forgotten, and the units are off by one."""
     tens, units = divmod(a + b, 10)
     if a % 10 + b % 10 >= 10 and rng.random() < forget_carry:
         tens -= 1
@@ -16,7 +16,7 @@ def careless_answer(a: int, b: int, rng: random.Random, *, forget_carry: float, 
 
 
 def completion(a: int, b: int, answer: int, completion_format: CompletionFormat) -> str:
-    """The completion that gives `answer`; it thinks aloud the sum of the units, always rightly."""
+    """The completion with `answer`; its reasoning is the sum of the units, always right."""
     if completion_format is CompletionFormat.BOXED:
         return f"\\boxed{{{answer}}}"
     units = f"{a % 10}+{b % 10}={a % 10 + b % 10}"

@@ -7,11 +7,11 @@ VOCAB_SIZE = 128
 MAX_POSITIONS = 256
 
 _CONTROL = ("<pad>", "<eos>", "<unk>", "<user>", "<assistant>")
-# Tags are ordinary tokens: special ones would vanish from the decoded text that rewards read.
+# Tags are ordinary tokens: decoding removes special ones from the text that rewards read.
 _TAGS = ("\\boxed{", "<think>", "</think>", "<answer>", "</answer>")
 _CHARACTERS = (*(chr(code) for code in range(ord(" "), ord("~") + 1)), "\n")
 
-# System messages are left out: the warm-up shows none, so the model could only stumble over them.
+# System messages are left out: the warm-up has none, so they would only disturb the model.
 _CHAT_TEMPLATE = """\
 {%- for message in messages -%}
 {%- if message.role == 'user' -%}{{ '<user>' + message.content }}

@@ -1,4 +1,4 @@
-"""The supervised warm-up that makes the tiny model: about a minute on one CPU core."""
+"""The supervised warm-up that builds the tiny model: about a minute on one CPU core."""
 
 import json
 import random
@@ -21,7 +21,7 @@ _STEPS_PER_REPORT = 50
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dialogues:
-    """Prompts with their completions; all prompts are equally long, completions are padded on the
+    """Prompts with their completions. All prompts have one length; completions are padded on the
     right."""
 
     ids: Tensor
@@ -34,12 +34,12 @@ class Dialogues:
 
 
 def write_model(directory: Path, recipe: Recipe, on_progress: OnProgress) -> None:
-    """Warm a model up and save it with its tokenizer and recipe, as `from_pretrained` reads them.
+    """Train a model and save it with its tokenizer and recipe, in the form of `from_pretrained`.
 
-    Raises RuntimeError when the accuracy stays below the recipe's after all rounds.
+    Raises RuntimeError if the accuracy is below the recipe's after all rounds.
     """
     tokenizer = build_tokenizer()
-    tokenizer.save_pretrained(directory)  # as it is now: use leaves the padding asked for behind
+    tokenizer.save_pretrained(directory)  # before its use, which changes its padding
     model = build_model(recipe, tokenizer)
     accuracy = _train(model, tokenizer, recipe, on_progress)
     if accuracy < recipe.min_accuracy:
@@ -53,7 +53,7 @@ def write_model(directory: Path, recipe: Recipe, on_progress: OnProgress) -> Non
 
 
 def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
-    """The untrained model in float32; the caller's random state is left as it was."""
+    """The untrained model in float32; the caller's random state does not change."""
     config = Qwen2Config(
         vocab_size=VOCAB_SIZE,
         hidden_size=recipe.hidden_size,
@@ -72,14 +72,13 @@ def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForC
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         model = Qwen2ForCausalLM(config)
-    # Plain sampling: transformers would else keep only the 50 likeliest of the 128 tokens.
+    # Plain sampling: the default of transformers keeps only the 50 likeliest of 128 tokens.
     model.generation_config.update(do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
     return model
 
 
 def exact_accuracy(model: Qwen2ForCausalLM, dialogues: Dialogues) -> float:
-    """Mean probability of the completions: the accuracy of sampling at temperature 1, without
-    noise."""
+    """Mean probability of the completions: the expected accuracy of sampling at temperature 1."""
     with torch.no_grad():
         return float(_completion_logprobs(model, dialogues).sum(1).exp().mean())
 
@@ -121,7 +120,7 @@ def _train(
 
 
 def _schedule(step: int, steps: int, recipe: Recipe) -> float:
-    """Learning-rate factor: a linear rise, flat, and from half way on linearly to 0."""
+    """Learning-rate factor: linear warm-up, constant, then linear to 0 from half of the steps."""
     return min(1.0, step / recipe.learning_rate_warmup_steps, 2 * (1 - (step - 1) / steps))
 
 
@@ -136,7 +135,7 @@ def _step(model: Qwen2ForCausalLM, optimizer: torch.optim.Optimizer, batch: Dial
 def _completion_logprobs(model: Qwen2ForCausalLM, dialogues: Dialogues) -> Tensor:
     """[N, R] log-probability of each completion token, 0 where padded.
 
-    Padding stands behind everything else, where causal attention never looks: no mask is needed.
+    Padding follows everything else, so that causal attention never reads it: no mask is needed.
     """
     length = dialogues.completion_mask.shape[1]
     logits = model(dialogues.ids, use_cache=False, logits_to_keep=length + 1).logits[:, :-1]
@@ -158,7 +157,7 @@ def _lessons(recipe: Recipe) -> Iterable[tuple[int, int, int]]:
 def _encode(
     tokenizer: PreTrainedTokenizerFast, recipe: Recipe, answered: Iterable[tuple[int, int, int]]
 ) -> Dialogues:
-    """Sums (a, b, answer) as the chat template and the completion format have them."""
+    """Sums (a, b, answer) in the chat template and the completion format."""
     answered = list(answered)
     prompts = {
         (a, b): tokenizer.apply_chat_template(

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import InvalidDataError, InvalidInputError
 from ..messages import Prompt, Row
-from .faults import Fault, refuse
+from ..row_faults import RowFault, refuse, shown
 
 
 class ChatTokenizer(Protocol):
@@ -34,7 +34,7 @@ class EncodedPrompts:
 
     prompts: tuple[Prompt, ...]
     dropped: int
-    """Rows whose prompt is over the limit."""
+    """Number of rows whose prompt is over the limit."""
 
 
 def encode_prompts(
@@ -43,32 +43,35 @@ def encode_prompts(
     """Encode each row up to the point where the completion begins.
 
     A non-empty `system` message opens every conversation that has none of its own. Prompts of more
-    than `max_prompt_tokens` tokens are dropped and counted, never cut: a cut prompt has lost the
-    end of its question.
+    than `max_prompt_tokens` tokens are dropped and counted, never truncated: a truncated prompt
+    lacks the end of its question.
 
-    Raises InvalidInputError when the tokenizer has no chat template, and InvalidDataError when the
+    Raises InvalidInputError if the tokenizer has no chat template, and InvalidDataError if the
     template refuses a row or no prompt fits.
     """
     if not tokenizer.chat_template:
         raise InvalidInputError(
-            f"tokenizer {tokenizer.name_or_path!r} has no chat template; legal: an "
-            "instruction-tuned model, or a tokenizerPath whose tokenizer has one"
+            f"spec.model.tokenizerPath: Invalid value: {tokenizer.name_or_path!r}: must be a "
+            "tokenizer with a chat template, such as that of an instruction-tuned model"
         )
     prompts: list[Prompt] = []
-    faults: list[Fault] = []
+    faults: list[RowFault] = []
     for row in rows:
         try:
             prompts.append(_encode(row, tokenizer, system))
         except jinja2.TemplateError as error:
-            faults.append(Fault(row.source, f"{error}", "a conversation the chat template takes"))
+            value = shown([message.role for message in row.messages])
+            requirement = f"must be a conversation that the chat template accepts ({error})"
+            faults.append(RowFault(row.source, requirement, f"roles {value}"))
     if faults:
         raise refuse(faults)
     kept = tuple(p for p in prompts if len(p.token_ids) <= max_prompt_tokens)
     if not kept:
         shortest = min((len(p.token_ids) for p in prompts), default=0)
         raise InvalidDataError(
-            f"no prompt of {len(prompts)} rows fits maxPromptTokens {max_prompt_tokens}; the "
-            f"shortest has {shortest} tokens, system message and chat template included"
+            f"spec.sampling.maxPromptTokens (-mpt): Invalid value: {max_prompt_tokens}: must be at "
+            f"least {shortest}, the length of the shortest of {len(prompts)} prompts with system "
+            "message and chat template"
         )
     return EncodedPrompts(kept, dropped=len(prompts) - len(kept))
 

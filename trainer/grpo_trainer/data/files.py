@@ -1,4 +1,4 @@
-"""Reading JSONL and parquet: every row as a dict, and a fault for each that cannot be read."""
+"""Reads JSONL and parquet: every row as a dict, and a fault for each that cannot be read."""
 
 import codecs
 import json
@@ -7,42 +7,45 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .faults import Fault, UnfitError, refuse, shown
+from ..row_faults import InvalidValueError, RowFault, refuse, shown
 
-_OBJECT = "a JSON object on one line"
+_OBJECT = "must be a JSON object on one line"
+_UTF8 = "must be text in UTF-8"
+_MAX_LINE_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A row as it stands in the file."""
+    """A row as it is in the file."""
 
     source: str
     """`file.jsonl line 3` or `file.parquet row 3`, counted from 1."""
     columns: dict[str, Any]
 
 
-def read_records(path: str) -> Iterator[Record | Fault]:
+def read_records(path: str) -> Iterator[Record | RowFault]:
     """The rows of a `.jsonl` or `.parquet` file in order; blank lines of a JSONL file are skipped.
 
-    Raises InvalidDataError when there is no such file or it is of another kind.
+    Raises InvalidDataError if the file does not exist, cannot be read or is of another kind.
     """
     file = Path(path)
     readers = {".jsonl": _read_jsonl, ".parquet": _read_parquet}
     if not file.exists():
-        raise refuse([Fault(path, "no such file", f"a file, seen from {Path.cwd()}")])
+        raise refuse([RowFault(path, f"no such file (working directory: {Path.cwd()})")])
     if file.is_dir():
-        raise refuse([Fault(path, "a directory", "a .jsonl or .parquet file")])
+        raise refuse([RowFault(path, "must be a .jsonl or .parquet file", "directory")])
     if file.suffix.lower() not in readers:
-        raise refuse([Fault(path, f"file ending {file.suffix!r}", " or ".join(readers))])
+        kinds = " or ".join(readers)
+        raise refuse([RowFault(path, f"must be {kinds}", f"file extension {file.suffix!r}")])
     return readers[file.suffix.lower()](file)
 
 
-def _read_jsonl(file: Path) -> Iterator[Record | Fault]:
-    # Lines of a binary file end at \n alone; str.splitlines would also cut at U+2028 inside a text.
+def _read_jsonl(file: Path) -> Iterator[Record | RowFault]:
+    # Lines of a binary file end at \n alone; str.splitlines would also split at U+2028 in a text.
     try:
         stream = file.open("rb")
     except PermissionError:
-        raise refuse([Fault(str(file), "no permission to read", "a readable file")]) from None
+        raise refuse([_unreadable(file)]) from None
     with stream:
         for number, line in enumerate(stream, 1):
             text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
@@ -51,36 +54,39 @@ def _read_jsonl(file: Path) -> Iterator[Record | Fault]:
             source = f"{file} line {number}"
             try:
                 yield Record(source, _parse_line(text))
-            except UnfitError as unfit:
-                cut = not line.endswith((b"\n", b"}"))
-                hint = "; the line has no end: is the file cut off?" if cut else ""
-                yield Fault(source, unfit.found + hint, unfit.legal)
+            except InvalidValueError as error:
+                incomplete = not line.endswith((b"\n", b"}", b"]"))
+                hint = "; the line has no end: is the file truncated?" if incomplete else ""
+                yield RowFault(source, error.requirement + hint, error.value)
 
 
 def _parse_line(line: bytes) -> dict[str, Any]:
     try:
         row = parse_json(line.decode())
     except UnicodeDecodeError as error:
-        found = f"byte 0x{line[error.start]:02x} at byte {error.start + 1}"
-        raise UnfitError(found, "text in UTF-8") from None
+        value = f"byte 0x{line[error.start]:02x} at byte {error.start + 1}"
+        raise InvalidValueError(value, _UTF8) from None
     if not isinstance(row, dict):
-        raise UnfitError(shown(row), _OBJECT)
+        raise InvalidValueError(shown(row), _OBJECT)
     return row
 
 
 def parse_json(text: str) -> Any:
     """Strict JSON: NaN, Infinity and, in an object, half surrogate pairs are refused too.
 
-    Raises UnfitError.
+    Raises InvalidValueError.
     """
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
-    except UnfitError:
+    except InvalidValueError:
         raise
     except json.JSONDecodeError as error:
-        raise UnfitError(f"{error.msg} at character {error.pos + 1}", _OBJECT) from None
+        start = shown(text.strip(), width=_MAX_LINE_SHOWN)
+        reason = f"{error.msg[:1].lower()}{error.msg[1:]} at character {error.pos + 1}"
+        raise InvalidValueError(start, f"{_OBJECT} ({reason})") from None
     except (ValueError, RecursionError) as error:  # an integer of thousands of digits, deep nesting
-        raise UnfitError(str(error), _OBJECT) from None
+        start = shown(text.strip(), width=_MAX_LINE_SHOWN)
+        raise InvalidValueError(start, f"{_OBJECT} ({error})") from None
     # Only an escape can bring half of a pair into a text that was valid UTF-8.
     if isinstance(value, dict) and "\\ud" in text.lower():
         _refuse_half_pairs(value)
@@ -88,7 +94,7 @@ def parse_json(text: str) -> Any:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise UnfitError(name, "finite numbers")
+    raise InvalidValueError(name, "must be a finite number")
 
 
 def _refuse_half_pairs(columns: dict[str, Any]) -> None:
@@ -97,20 +103,21 @@ def _refuse_half_pairs(columns: dict[str, Any]) -> None:
             json.dumps([key, value], ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             half = ascii(error.object[error.start])
-            found = f"half a surrogate pair ({half}) in {key!r}"
-            raise UnfitError(found, "whole characters") from None
+            raise InvalidValueError(
+                f"half a surrogate pair ({half}) in {key!r}", "must be whole characters"
+            ) from None
 
 
-def _read_parquet(file: Path) -> Iterator[Record | Fault]:
+def _read_parquet(file: Path) -> Iterator[Record | RowFault]:
     import pyarrow
     import pyarrow.parquet
 
     try:
         parquet = pyarrow.parquet.ParquetFile(file)
     except PermissionError:
-        raise refuse([Fault(str(file), "no permission to read", "a readable file")]) from None
+        raise refuse([_unreadable(file)]) from None
     except pyarrow.ArrowInvalid as error:
-        raise refuse([Fault(str(file), f"no parquet ({error})", "a parquet file")]) from None
+        raise refuse([RowFault(str(file), f"must be a parquet file ({error})", "file")]) from None
     with parquet:
         number = 0
         for batch in parquet.iter_batches(batch_size=1024):
@@ -120,7 +127,7 @@ def _read_parquet(file: Path) -> Iterator[Record | Fault]:
                 if isinstance(row, dict):
                     yield Record(source, row)
                 else:
-                    yield Fault(source, str(row), "text in UTF-8")
+                    yield RowFault(source, _UTF8, str(row))
 
 
 def _rows_of(batch: Any) -> list[dict[str, Any] | UnicodeDecodeError]:
@@ -130,3 +137,7 @@ def _rows_of(batch: Any) -> list[dict[str, Any] | UnicodeDecodeError]:
         if batch.num_rows == 1:
             return [error]
         return [row for i in range(batch.num_rows) for row in _rows_of(batch.slice(i, 1))]
+
+
+def _unreadable(file: Path) -> RowFault:
+    return RowFault(str(file), "must be readable (permission denied)", "file")

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from ..builtin.addition import ADDITION_PATHS, addition_rows
 from ..builtin.names import is_builtin
 from ..messages import Row
+from ..rewards import reward_class
+from ..row_faults import RowFault, refuse
 from ..spec.training import DatasetSpec, RewardType
-from .faults import Fault, refuse
 from .files import Record, read_records
 from .rows import parse_row
 
@@ -17,15 +18,16 @@ _log = logging.getLogger(__name__)
 def load_rows(path: str, columns: DatasetSpec, reward: RewardType) -> tuple[Row, ...]:
     """Read `path` (JSONL, parquet or `builtin://addition...`) and check each row for the reward.
 
-    `columns` names the columns; its own path is not read, so that evaluation sets share it. Rows
-    that repeat an earlier one are kept, and their number is logged.
+    `columns` gives the names of the columns; its own path is not read, so that evaluation sets
+    share it. Repeated rows are kept, and their number is logged.
 
-    Raises InvalidDataError with the faults of all rows, or when there is no row at all.
+    Raises InvalidDataError with the faults of all rows, or if there are no rows.
     """
     rows: list[Row] = []
-    faults: list[Fault] = []
+    faults: list[RowFault] = []
+    needs = reward_class(reward)
     for record in _records(path):
-        result = (record,) if isinstance(record, Fault) else parse_row(record, columns, reward)
+        result = (record,) if isinstance(record, RowFault) else parse_row(record, columns, needs)
         if isinstance(result, Row):
             rows.append(result)
         else:
@@ -33,18 +35,19 @@ def load_rows(path: str, columns: DatasetSpec, reward: RewardType) -> tuple[Row,
     if faults:
         raise refuse(faults)
     if not rows:
-        raise refuse([Fault(path, "no rows", "at least one row")])
+        raise refuse([RowFault(path, "at least one row")])
     repeated = len(rows) - len({(row.messages, row.answer, row.tests) for row in rows})
     if repeated:
         _log.warning("%s: %d of %d rows repeat an earlier row", path, repeated, len(rows))
     return tuple(rows)
 
 
-def _records(path: str) -> Iterator[Record | Fault]:
+def _records(path: str) -> Iterator[Record | RowFault]:
     if not is_builtin(path):
         yield from read_records(path)
         return
     if path not in ADDITION_PATHS:
-        raise refuse([Fault(path, "no such built-in data set", " or ".join(ADDITION_PATHS))])
+        known = " or ".join(ADDITION_PATHS)
+        raise refuse([RowFault("spec.dataset.path", f"must be {known}", repr(path))])
     for number, row in enumerate(addition_rows(ADDITION_PATHS[path]), 1):
         yield Record(f"{path} row {number}", row)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from grpo_trainer.builtin import OnProgress, default_cache, resolve_model_path
-from grpo_trainer.data import EncodedPrompts, encode_prompts, load_rows, system_prompt
+from grpo_trainer.data import EncodedPrompts, encode_prompts, load_rows
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.messages import Row, SamplingParams
-from grpo_trainer.rewards import check_answers
-from grpo_trainer.spec import GRPOJobSpec, resolve_stop_strings
+from grpo_trainer.rewards import check_rows, stop_strings, system_prompt
+from grpo_trainer.spec import GRPOJobSpec
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def load_data(spec: GRPOJobSpec) -> tuple[tuple[Row, ...], dict[str, tuple[Row, 
     for name, path in paths.items():
         try:
             sets[name] = load_rows(path, spec.dataset, spec.reward.type)
-            check_answers(sets[name], spec.reward)
+            check_rows(sets[name], spec.reward)
         except InvalidInputError as error:
             faults += error.faults
     if faults:
@@ -76,7 +76,7 @@ def prepare(spec: GRPOJobSpec, on_progress: OnProgress | None = None) -> Prepare
         return encoded
 
     train = encode(spec.dataset.path, rows)
-    sampling, stops = spec.sampling, resolve_stop_strings(spec)
+    sampling, stops = spec.sampling, stop_strings(spec)
     pad = tokenizer.pad_token_id
     return Prepared(
         model_path=model_path,

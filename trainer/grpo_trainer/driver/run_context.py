@@ -11,7 +11,7 @@ from grpo_trainer.consumer.policy import PolicyOptions
 from grpo_trainer.messages import Rollout, ScoredGroup
 from grpo_trainer.pipeline import Lease, RolloutBuffer
 from grpo_trainer.reporting import Reporter
-from grpo_trainer.rewards import Scorer, shape
+from grpo_trainer.rewards import Scorer, max_reward, shape
 from grpo_trainer.spec import GRPOJobSpec, ResolvedAlgorithm
 
 from .change_signal import ChangeSignal
@@ -51,7 +51,13 @@ async def score_rollout(context: RunContext, lease: Lease, rollout: Rollout) -> 
     prompt, algorithm = context.prepared.train.prompts[lease.ticket.row], context.algorithm
     scores = await context.scorer.score(prompt.row, [c.text for c in rollout.completions])
     context.scoring_errors.update(s.error for s in scores if s.error is not None)
-    limit = context.prepared.sampling.max_new_tokens
-    group = ScoredGroup(prompt, rollout, shape(scores, rollout.completions, algorithm, limit))
+    shaped = shape(
+        scores,
+        rollout.completions,
+        algorithm,
+        max_new_tokens=context.prepared.sampling.max_new_tokens,
+        max_reward=max_reward(context.spec.reward),
+    )
+    group = ScoredGroup(prompt, rollout, shaped)
     informative = algorithm.min_accuracy < group.accuracy < algorithm.max_accuracy
     context.buffer.complete(lease, group, keep=informative or not algorithm.dynamic_sampling)

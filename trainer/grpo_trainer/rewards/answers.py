@@ -1,19 +1,19 @@
 r"""Whether a marked answer equals the reference.
 
-The reference decides how: a single capital is a choice letter and is compared as one; words are
-compared as words (as mathematics they would be products of letters, and every anagram equal);
-numbers are compared exactly; all else is left to Math-Verify. There is no comparison of raw text.
+The reference determines the comparison: a single capital is a choice letter; words are compared as
+words (as mathematics they would be products of letters, and every anagram equal); numbers are
+compared exactly; Math-Verify compares everything else. Raw text is never compared.
 """
 
 import re
 from functools import lru_cache
 
 from . import symbolic
-from .formats import boxes
+from .extraction import boxes
 from .numerals import numbers_match, parse_number
 
 MAX_ANSWER_LENGTH = 1000
-"""Characters; parsing time grows steeply, and a longer answer is no answer."""
+"""Characters; parsing time grows steeply, and a longer text is not an answer."""
 
 _CHARACTERS = str.maketrans({"\u2212": "-", "\u00a0": " ", "\u2009": " ", "\u202f": " "})
 _OPENING = re.compile(r"^(?:\s|\*\*|\\?\$|\\[(\[])+")
@@ -24,35 +24,35 @@ _WORDS = re.compile(r"[^\W\d_]+(?:[\s,;.'-]+[^\W\d_]+)*")
 
 
 @lru_cache(maxsize=32768)
-def matches(gold: str, answer: str) -> bool:
-    """Whether `answer` equals the reference `gold`; may take unbounded time on towers of powers."""
-    if max(len(gold), len(answer)) > MAX_ANSWER_LENGTH:
+def matches(reference: str, answer: str) -> bool:
+    """Whether `answer` equals `reference`; may take unbounded time on towers of powers."""
+    if max(len(reference), len(answer)) > MAX_ANSWER_LENGTH:
         return False
-    gold, answer = normalize(gold), normalize(answer)
-    if not gold or not answer:
+    reference, answer = normalize(reference), normalize(answer)
+    if not reference or not answer:
         return False
-    bare_gold, bare_answer = without_fonts(gold), without_fonts(answer)
-    if letter := choice_letter(bare_gold):
-        return choice_letter(bare_answer) == letter
-    if words := plain_words(bare_gold):
-        return plain_words(bare_answer) == words
-    reference, candidate = parse_number(bare_gold), parse_number(bare_answer)
-    if reference and candidate:
-        return numbers_match(reference, candidate)
-    return symbolic.equal(gold, answer)
+    plain_reference, plain_answer = without_fonts(reference), without_fonts(answer)
+    if letter := choice_letter(plain_reference):
+        return choice_letter(plain_answer) == letter
+    if words := plain_words(plain_reference):
+        return plain_words(plain_answer) == words
+    expected, actual = parse_number(plain_reference), parse_number(plain_answer)
+    if expected and actual:
+        return numbers_match(expected, actual)
+    return symbolic.equal(reference, answer)
 
 
-def is_plain(gold: str) -> bool:
-    """Whether a reference is a letter, words or a number, so that Math-Verify need not judge it."""
-    if len(gold) > MAX_ANSWER_LENGTH:
+def is_plain(reference: str) -> bool:
+    """Whether a reference is a letter, words or a number, which need no Math-Verify."""
+    if len(reference) > MAX_ANSWER_LENGTH:
         return False
-    gold = without_fonts(normalize(gold))
-    return bool(choice_letter(gold) or plain_words(gold) or parse_number(gold))
+    text = without_fonts(normalize(reference))
+    return bool(choice_letter(text) or plain_words(text) or parse_number(text))
 
 
-def is_usable(gold: str) -> bool:
-    """Whether some completion can be right: the reference has a meaning, and equals itself."""
-    return is_plain(gold) or matches(gold, gold)
+def is_usable(reference: str) -> bool:
+    """Whether some completion can be right: the reference can be parsed, and equals itself."""
+    return is_plain(reference) or matches(reference, reference)
 
 
 def normalize(text: str) -> str:
@@ -71,15 +71,15 @@ def without_fonts(text: str) -> str:
 
 
 def choice_letter(text: str) -> str | None:
-    r"""`B` of `B`, `(B)`, `B.`; None for anything more or less."""
+    r"""`B` of `B`, `(B)`, `B.`; None for anything else."""
     match = _LETTER.fullmatch(text)
     return match.group(1) if match else None
 
 
 def plain_words(text: str) -> str | None:
-    """The words in lower case, None where there is anything else, or only what may be variables.
+    """The words in lower case; None if there is anything else, or nothing but possible variables.
 
-    One or two letters may be a product, unless their script knows no lower case, as variables do.
+    One or two letters may be a product of variables, unless their script has no lower case.
     """
     if not _WORDS.fullmatch(text):
         return None

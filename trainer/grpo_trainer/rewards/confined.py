@@ -1,16 +1,16 @@
-"""Runs an untrusted program once per test, each in a fork that first gives up all it does not need.
+"""Runs an untrusted program once per test, each in a fork that first drops every right.
 
-A script of its own, started by `sandbox.py` with an empty environment; it imports nothing of the
-package. Linux on x86_64 or aarch64; it needs no privilege, so it works in a restricted pod:
+A separate script that `sandbox.py` starts with an empty environment; it imports nothing of the
+package. Linux on x86_64 or aarch64; it needs no privilege and works in a restricted pod:
 
 - resource limits on processor time, address space, file size and open files;
-- all capabilities dropped, none to be regained;
-- Landlock, where the kernel has it: no file can be written or created, and none be read outside
-  the Python installation and the system's libraries (so neither the data set nor `/proc`);
+- all capabilities are dropped and cannot be regained;
+- Landlock, if the kernel supports it: no file can be written or created, and none can be read
+  outside the Python installation and the system's libraries (neither the data set nor `/proc`);
 - a seccomp filter: no sockets, no other processes, no signals, no tracing, no shared memory.
-  Threads are allowed; the address space bounds their number.
+  Threads are allowed; the address space limits their number.
 
-Without Landlock (Linux before 5.13) files are protected by their permissions alone.
+Without Landlock (Linux before 5.13) only file permissions protect files.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ from heapq import *
 from itertools import *
 from typing import *
 """
-"""What sites with function tasks import for their contestants."""
+"""What contest sites import for their function tasks."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -110,8 +110,8 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 def main() -> None:
     """Arguments: control descriptor, parent's process id, function or "", limits as JSON.
 
-    Each byte read from the control descriptor asks for a run on the file `stdin`, answered by a
-    byte with the exit status. The program is `program.py`; both lie in the working directory.
+    Each byte read from the control descriptor requests a run on the file `stdin`; the response is
+    a byte with the exit status. The program is `program.py`; both are in the working directory.
     """
     control, parent, function = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     limits = json.loads(sys.argv[4])
@@ -122,7 +122,7 @@ def main() -> None:
         if child == 0:
             os.close(control)
             _execute(server, function, limits)
-            return  # the interpreter ends as after any script: threads joined, output flushed
+            return  # the interpreter exits as after any script: threads joined, output flushed
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         os.write(control, bytes([status if status >= 0 else 1]))
 
@@ -172,7 +172,7 @@ def _call(source: str, function: str) -> None:
 
 
 def _confine(cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
-    """Give everything up; raises OSError where the kernel refuses, but for lack of Landlock."""
+    """Drop every right; raises OSError if the kernel refuses, except for a lack of Landlock."""
     for kind, limit in (
         (resource.RLIMIT_CPU, cpu_seconds),
         (resource.RLIMIT_AS, memory_bytes),
@@ -194,11 +194,11 @@ def _confine(cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
 def _die_with(parent: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        raise OSError("the parent is gone")
+        raise OSError("the parent process has exited")
 
 
 def landlock_version() -> int:
-    """Of the kernel's interface, 0 where it has none."""
+    """Version of the kernel's Landlock interface, 0 without support."""
     query = (None, ctypes.c_size_t(0), _LANDLOCK_VERSION_FLAG)
     return max(0, int(_libc.syscall(_LANDLOCK_CREATE, *query)))
 
@@ -232,7 +232,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def _seccomp_program(machine: str) -> bytes:
-    """A classic BPF program that refuses what is denied on this machine and allows the rest."""
+    """A classic BPF program that refuses the denied calls of this machine and allows the rest."""
     if machine not in _AUDIT_ARCH:
         raise OSError(f"machine {machine!r} is not supported: x86_64 or aarch64")
     column = 0 if machine == "x86_64" else 1
@@ -250,7 +250,7 @@ def _seccomp_program(machine: str) -> bytes:
         number = numbers[column]
         if number is not None:
             code += [(_IF_EQUAL, 0, 1, number), refuse]
-    # The flags of clone3 lie in memory, out of a filter's sight; the C library falls back to clone.
+    # A filter cannot read the flags of clone3, which are in memory; libc falls back to clone.
     code += [(_IF_EQUAL, 0, 1, _CLONE3), (_RETURN, 0, 0, _SECCOMP_ERRNO | errno.ENOSYS)]
     first_argument = (_LOAD, 0, 0, _FIRST_ARGUMENT)
     threads_only = (_IF_ANY_BIT, 1, 0, _CLONE_THREAD)

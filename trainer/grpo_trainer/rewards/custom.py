@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,48 +12,68 @@ from typing import Any
 from ..errors import InvalidInputError
 from ..messages import Row, Score
 from ..spec.training import RewardSpec
+from .base import Reward
+from .scorer import check_loads
 
 CustomFunction = Callable[[str, dict[str, Any]], float | dict[str, float]]
 _FILE_MODULE = "grpo_custom_reward"
 _FIELDS = {"reward", "accuracy", "format_accuracy"}
 
 
-def score_custom(text: str, row: Row, *, function: CustomFunction) -> Score:
-    """Call `function(completion, row)`, with the row's columns and its reference as `answer`.
+class Custom(Reward):
+    """Calls `function(completion, row)` with the row's columns and its reference as `answer`.
 
-    It returns the reward, or a dict of `reward`, `accuracy` (the reward cut to [0, 1] when absent)
-    and `format_accuracy` (1 when absent). Raises TypeError or ValueError for anything else.
+    The function returns the reward, or a dict of `reward`, `accuracy` (the reward clipped to
+    [0, 1] if absent) and `format_accuracy` (1 if absent).
     """
-    reference = {} if row.answer is None else {"answer": row.answer}
-    result = function(text, {**row.columns, **reference})
-    values = result if isinstance(result, dict) else {"reward": result}
-    if "reward" not in values or not values.keys() <= _FIELDS:
-        raise TypeError(f"a reward must have the key 'reward' of {sorted(_FIELDS)}, got {values}")
-    reward = _finite("reward", values["reward"])
-    return Score(
-        reward=reward,
-        accuracy=_finite("accuracy", values.get("accuracy", min(max(reward, 0.0), 1.0))),
-        format_accuracy=_finite("format_accuracy", values.get("format_accuracy", 1.0)),
-    )
+
+    reads_row = True
+    max_reward = 1.0
+    memory_bytes = None
+    function: CustomFunction
+
+    def check(self, rows: Sequence[Row]) -> None:
+        check_loads(self.spec)
+
+    def load(self) -> None:
+        self.function = load_function(self.spec)
+
+    def score(self, text: str, row: Row) -> Score:
+        """Raises TypeError or ValueError if the function returns anything else."""
+        reference = {} if row.answer is None else {"answer": row.answer}
+        result = self.function(text, {**row.columns, **reference})
+        values = result if isinstance(result, dict) else {"reward": result}
+        if "reward" not in values or not values.keys() <= _FIELDS:
+            raise TypeError(
+                f"a reward must have the key 'reward' of {sorted(_FIELDS)}, got {values}"
+            )
+        reward = _finite("reward", values["reward"])
+        return Score(
+            reward=reward,
+            accuracy=_finite("accuracy", values.get("accuracy", min(max(reward, 0.0), 1.0))),
+            format_accuracy=_finite("format_accuracy", values.get("format_accuracy", 1.0)),
+        )
 
 
 def load_function(spec: RewardSpec) -> CustomFunction:
-    """Import the module and look the function up; raises InvalidInputError naming what is amiss."""
+    """Import the module and return its function; raises InvalidInputError naming the field."""
     if spec.custom is None:
-        raise InvalidInputError("reward.custom is missing: reward.type custom needs its module")
-    where = f"reward.custom.module {spec.custom.module!r}"
+        raise InvalidInputError("spec.reward.custom: Required value: with type custom")
+    field = "spec.reward.custom.module"
     try:
         module = _load_module(spec.custom.module)
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise InvalidInputError(f"{where} cannot be imported: {reason}") from error
+        reason = f"cannot be imported: {type(error).__name__}: {error}"
+        raise InvalidInputError(
+            f"{field}: Invalid value: {spec.custom.module!r}: {reason}"
+        ) from error
     name = spec.custom.function
+    fault = f"spec.reward.custom.function: Invalid value: {name!r}"
     if not hasattr(module, name):
-        raise InvalidInputError(f"reward.custom.function {name!r} is not in {module.__file__}")
+        raise InvalidInputError(f"{fault}: is not in {module.__file__}")
     function: CustomFunction = getattr(module, name)
     if not callable(function):
-        kind = type(function).__name__
-        raise InvalidInputError(f"reward.custom.function {name!r} must be callable, is {kind!r}")
+        raise InvalidInputError(f"{fault}: must be callable, is {type(function).__name__!r}")
     return function
 
 
@@ -66,7 +86,7 @@ def _load_module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(_FILE_MODULE, path)
     assert spec is not None and spec.loader is not None, "a .py file always has a loader"
     module = importlib.util.module_from_spec(spec)
-    sys.modules[_FILE_MODULE] = module  # dataclasses and pickle look their module up
+    sys.modules[_FILE_MODULE] = module  # where dataclasses and pickle find their module
     spec.loader.exec_module(module)
     return module
 
@@ -76,3 +96,6 @@ def _finite(name: str, value: Any) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{name} must be finite, got {number}")
     return number
+
+
+REWARD = Custom

@@ -1,6 +1,10 @@
-"""Calls a function in worker processes, with a deadline per item, and replaces hung or dead ones.
+"""Calls a function in worker processes with a deadline per item, and replaces hung or dead workers.
 
 Workers are fresh interpreters, never forks: the parent may hold threads of Ray or torch.
+
+`pebble.ProcessPool` was tried instead. A scored group costs the driver's event loop two to three
+times the CPU time (a future and three threads per completion), the death of an idle worker breaks
+the whole pool, workers import the parent's main module, and they survive a parent that is killed.
 """
 
 import asyncio
@@ -9,7 +13,8 @@ import os
 import pickle
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
@@ -18,16 +23,18 @@ from .worker import LENGTH, Failure, FailureReason, encode
 Context = TypeVar("Context")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+T = TypeVar("T")
 
 _START_SECONDS = 120.0  # imports, on a machine that is busy with the same
-_END_SECONDS = 10.0
+_EXIT_SECONDS = 10.0
 _MAIN = f"from {__package__}.worker import main; main()"
 
 
 class WorkerPool(Generic[Item, Context, Result]):
-    """`factory()` makes, in each worker, the `function(item, context)` to call.
+    """`factory()` returns, in each worker, the `function(item, context)` to call.
 
-    The factory is pickled; `memory_bytes` bounds a worker's address space. For one event loop.
+    The factory is pickled; `memory_bytes` limits a worker's address space. A pool belongs to one
+    event loop.
     """
 
     def __init__(
@@ -56,7 +63,7 @@ class WorkerPool(Generic[Item, Context, Result]):
         await self.close()
 
     async def start(self) -> None:
-        """Start all workers; raises the InvalidInputError of the factory."""
+        """Start all workers; raises the InvalidInputError of the factory, or RuntimeError."""
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._spawn()) for _ in range(self._size)]
@@ -68,7 +75,7 @@ class WorkerPool(Generic[Item, Context, Result]):
         self._idle = [task.result() for task in tasks]
 
     async def map(self, context: Context, items: Sequence[Item]) -> list[Result | Failure]:
-        """One result or failure per item, in order; all on one worker while it lives."""
+        """One result or failure per item, in order; on one worker unless it has to be replaced."""
         results: list[Result | Failure] = []
         async with self._slots:
             while len(results) < len(items):
@@ -82,19 +89,19 @@ class WorkerPool(Generic[Item, Context, Result]):
         return results
 
     async def close(self) -> None:
-        """Kill and reap every worker; calls that are still waiting raise RuntimeError."""
+        """Kill and reap every worker; calls of `map` that are still waiting raise RuntimeError."""
         self._closed = True
         live, self._live, self._idle = self._live, set(), []
         for worker in live:
             worker.kill()
-        async with asyncio.timeout(_END_SECONDS):
+        async with asyncio.timeout(_EXIT_SECONDS):
             for worker in live:
                 await worker.process.wait()
 
     async def _run(
         self, worker: "_Worker", context: Context, items: Sequence[Item]
     ) -> list[Result | Failure]:
-        """Results up to the item at which the worker is lost, else of all items."""
+        """Results of all items, or up to the one that hangs or kills the worker."""
         results: list[Result | Failure] = []
         worker.send(encode((context, items)))
         for _ in items:
@@ -133,7 +140,7 @@ class WorkerPool(Generic[Item, Context, Result]):
                 raise fault
         except (TimeoutError, asyncio.IncompleteReadError, ConnectionError) as error:
             self._discard(worker)
-            raise RuntimeError(f"a worker process did not start: {error!r}") from error
+            raise RuntimeError(f"a scoring process did not start: {error!r}") from error
         except BaseException:
             self._discard(worker)
             raise
@@ -145,7 +152,13 @@ class WorkerPool(Generic[Item, Context, Result]):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise RuntimeError("the pool of workers is closed")
+            raise RuntimeError("the pool of scoring processes is closed")
+
+
+def run_blocking(coroutine: Coroutine[None, None, T]) -> T:
+    """The result of a coroutine, also where the caller's thread runs an event loop."""
+    with ThreadPoolExecutor(1, thread_name_prefix="reward-check") as executor:
+        return executor.submit(asyncio.run, coroutine).result()
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +183,7 @@ class _Worker:
 
     @property
     def alive(self) -> bool:
-        """False once killed or ended, even if the event loop has not noticed yet."""
+        """False after the process was killed or has exited, even before the event loop reaps it."""
         if self.writer.is_closing() or self.process.returncode is not None:
             return False
         try:
@@ -188,5 +201,5 @@ class _Worker:
 
     def kill(self) -> None:
         self.writer.close()
-        with contextlib.suppress(ProcessLookupError):  # it has ended already
+        with contextlib.suppress(ProcessLookupError):  # it has already exited
             self.process.kill()

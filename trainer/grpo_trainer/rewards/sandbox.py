@@ -1,4 +1,4 @@
-"""Runs an untrusted program on tests, in processes that `confined.py` locks down."""
+"""Runs an untrusted program on tests, in processes that `confined.py` confines."""
 
 import json
 import os
@@ -22,14 +22,14 @@ _ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONHASHSEED": "0",
-    # A pool of threads per process would exhaust the address space.
+    # A thread pool per process would exhaust the address space.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
 
 
 class SandboxError(RuntimeError):
-    """The sandbox itself failed, which says nothing about the program."""
+    """The sandbox itself failed; the program is neither right nor wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Execution:
     """One run of a program."""
 
     ok: bool
-    """Whether it ended by itself, in time, without an error."""
+    """Whether it exited in time and without an error."""
     output: str
-    """What it printed, or its function's result as JSON; undecodable bytes are replaced."""
+    """Its standard output, or its function's result as JSON; undecodable bytes are replaced."""
 
 
 class Sandbox:
-    """A Python program in a temporary directory, both gone on exit from the `with` block.
+    """A Python program in a temporary directory; the `with` block ends and removes both.
 
     With `function`, each run calls that function (of the module, or of its class `Solution`) with
     one argument per line of JSON, instead of running the program on standard input.
@@ -80,14 +80,14 @@ class Sandbox:
         trace: TracebackType | None,
     ) -> None:
         self._control.close()
-        os.killpg(self._process.pid, signal.SIGKILL)  # not reaped yet, so the id is still its own
+        os.killpg(self._process.pid, signal.SIGKILL)  # not reaped yet, so the id is not reused
         self._process.wait()
         self._directory.cleanup()
 
     def run(self, stdin: str, *, seconds: float) -> Execution:
-        """One run in a fresh process; one that outlasts `seconds` must be the last.
+        """One run in a fresh process; after a run that exceeds `seconds` there must be no other.
 
-        Raises SandboxError where the process cannot be confined.
+        Raises SandboxError if the process cannot be confined.
         """
         (self._path / "stdin").write_bytes(stdin.encode(errors="surrogatepass"))
         self._control.settimeout(seconds)
@@ -97,7 +97,7 @@ class Sandbox:
         except TimeoutError:
             return Execution(False, self._read("stdout"))
         if not status or status[0] == CONFINEMENT_FAILED:
-            reason = self._read("stderr")[:500] or "its process died"
+            reason = self._read("stderr")[:500] or "its process exited"
             raise SandboxError(f"a program cannot be confined: {reason}")
         return Execution(status[0] == 0, self._read("stdout"))
 

@@ -1,35 +1,44 @@
-"""Scores the completions to a prompt in worker processes."""
+"""Scores the completions of a prompt in worker processes."""
 
 import logging
 from collections.abc import Sequence
 from functools import partial
 
 from ..messages import Row, Score
-from ..spec.training import RewardSpec, RewardType
-from .functions import make_reward
-from .pool import WorkerPool
+from ..spec.training import RewardSpec
+from .pool import WorkerPool, run_blocking
+from .registry import make_reward, reward_class
 from .worker import Failure
 
 _log = logging.getLogger(__name__)
-_MEMORY_BYTES = 4 << 30  # a power of powers must not take the machine's memory
 
 
 def reward_pool(spec: RewardSpec, workers: int) -> WorkerPool[str, Row, Score]:
-    """Workers that score completions by this reward."""
+    """Workers that score completions with this reward."""
     return WorkerPool(
         partial(make_reward, spec),
         workers=workers,
         timeout_seconds=spec.timeout_seconds,
-        memory_bytes=None if spec.type is RewardType.CUSTOM else _MEMORY_BYTES,
+        memory_bytes=reward_class(spec.type).memory_bytes,
     )
+
+
+def check_loads(spec: RewardSpec) -> None:
+    """Load the reward in a worker; blocks, raises the InvalidInputError of `Reward.load`."""
+    run_blocking(_load(spec))
+
+
+async def _load(spec: RewardSpec) -> None:
+    async with reward_pool(spec, workers=1):
+        pass
 
 
 class Scorer:
     """Scores groups of completions, at most `workers` groups at a time, each completion with a
     deadline.
 
-    A completion that hangs, kills its worker or raises gets no reward and names the reason in
-    `error` (`timeout`, `crash`, `exception`); the rest of its group is scored.
+    A completion that hangs, kills its worker or raises has no reward; its `error` is the reason
+    (`timeout`, `crash`, `exception`). The rest of its group is scored.
     """
 
     def __init__(self, spec: RewardSpec, workers: int) -> None:
@@ -37,7 +46,7 @@ class Scorer:
         self._seen: set[str] = set()
 
     async def start(self) -> None:
-        """Start the workers; raises InvalidInputError where the reward cannot be loaded."""
+        """Start the workers; raises InvalidInputError if the reward cannot be loaded."""
         await self._pool.start()
 
     async def score(self, row: Row, texts: Sequence[str]) -> tuple[Score, ...]:
@@ -49,7 +58,7 @@ class Scorer:
         )
 
     async def close(self) -> None:
-        """Kill the workers; scores still awaited raise RuntimeError."""
+        """Kill the workers; calls of `score` that are still waiting raise RuntimeError."""
         await self._pool.close()
 
     def _unscored(self, row: Row, failure: Failure) -> Score:
@@ -57,6 +66,6 @@ class Scorer:
         if kind not in self._seen:  # the rest are counted in the metrics
             self._seen.add(kind)
             _log.warning(
-                "%s: a completion cannot be scored: %s", row.source, failure.detail or kind
+                "%s: a completion could not be scored: %s", row.source, failure.detail or kind
             )
         return Score(reward=None, format_accuracy=0.0, accuracy=0.0, error=failure.reason.value)

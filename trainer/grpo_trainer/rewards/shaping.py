@@ -21,24 +21,26 @@ def shape(
     scores: Sequence[Score],
     completions: Sequence[Completion],
     algorithm: ResolvedAlgorithm,
+    *,
     max_new_tokens: int,
+    max_reward: float,
 ) -> tuple[Score, ...]:
-    """Add the overlong penalty, in units of the reward, where the algorithm asks for it.
+    """Add the overlong penalty, in units of the reward, if the algorithm enables it.
 
-    Accuracy stays as it was, so that it can be filtered on; unscored completions stay unscored.
+    A completion at the limit loses `algorithm.overlong_penalty`, or `max_reward` if absent.
+    Accuracy does not change, so that groups can be filtered by it; unscored completions stay
+    unscored.
     """
     if not algorithm.overlong:
         return tuple(scores)
-    return tuple(
-        _penalized(score, len(completion.token_ids), algorithm, max_new_tokens)
-        for score, completion in zip(scores, completions, strict=True)
-    )
+    given, buffer = algorithm.overlong_penalty, algorithm.overlong_buffer_tokens
+    full = max_reward if given is None else given
 
+    def penalized(score: Score, completion: Completion) -> Score:
+        if score.reward is None:
+            return score
+        share = overlong_penalty(len(completion.token_ids), max_new_tokens, buffer)
+        return replace(score, reward=score.reward + full * share)
 
-def _penalized(
-    score: Score, length: int, algorithm: ResolvedAlgorithm, max_new_tokens: int
-) -> Score:
-    if score.reward is None:
-        return score
-    share = overlong_penalty(length, max_new_tokens, algorithm.overlong_buffer_tokens)
-    return replace(score, reward=score.reward + algorithm.overlong_penalty * share)
+    pairs = zip(scores, completions, strict=True)
+    return tuple(penalized(*pair) for pair in pairs)

@@ -1,6 +1,6 @@
-"""The process behind `pool.py`: calls one function on items until its parent goes away.
+"""The worker process of `pool.py`: calls one function on items until its parent exits.
 
-The main thread does the work and nothing else runs: some libraries fail off the main thread.
+Everything runs on the main thread: some libraries fail on any other.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import Any
 from ..errors import InvalidInputError
 
 LENGTH = struct.Struct("=I")
-"""Every message is a pickle with its length in front."""
+"""Every message is a pickle, preceded by its length."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -34,30 +34,32 @@ class FailureReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Stands in for the result of an item."""
+    """Replaces the result of an item."""
 
     reason: FailureReason
     detail: str = ""
 
 
 def encode(message: object) -> bytes:
+    """A message as it is sent in either direction."""
     data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(data)) + data
 
 
 def main() -> None:
-    """Arguments: descriptor of the socket, the parent's process id."""
+    """Arguments: descriptor of the socket, process id of the parent."""
     descriptor, parent = map(int, sys.argv[1:])
     _die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it has no deadline
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    # It warns about its disabled time limits.
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
     parent_gone = contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError)
     with socket.socket(fileno=descriptor) as connection, parent_gone:
         _serve(connection)
 
 
 def _serve(connection: socket.socket) -> None:
-    """First a factory of the function and the memory limit, then pairs of context and items."""
+    """First receives the factory and the memory limit, then pairs of context and items."""
     factory, memory_bytes = _receive(connection)
     if memory_bytes is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
@@ -96,10 +98,10 @@ def _read(connection: socket.socket, size: int) -> bytes:
 
 
 def _die_with(parent: int) -> None:
-    """Have the kernel end this process with its parent, even while a computation hangs."""
+    """Have the kernel kill this process when its parent exits, even if a computation hangs."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
-        sys.exit("the parent is gone")
+        sys.exit("the parent process has exited")
 
 
 if __name__ == "__main__":

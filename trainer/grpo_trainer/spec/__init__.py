@@ -2,7 +2,7 @@
 
 from .base import API_GROUP, API_VERSION, KIND, MAX_NAME_LENGTH
 from .cluster import CPU, Backend, WeightTransport, WeightUpdate
-from .derived import ResolvedAlgorithm, resolve_algorithm, resolve_stop_strings
+from .derived import ResolvedAlgorithm, resolve_algorithm
 from .faults import InvalidManifestError, parse_manifest
 from .job import GRPOJob, GRPOJobSpec, Metadata
 from .mutability import MUTABLE_FIELDS
@@ -57,5 +57,4 @@ __all__ = [
     "WorkersStatus",
     "parse_manifest",
     "resolve_algorithm",
-    "resolve_stop_strings",
 ]

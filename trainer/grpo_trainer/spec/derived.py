@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from .job import GRPOJobSpec
-from .training import AlgorithmName, LossAggregation, RewardType
+from .training import AlgorithmName, LossAggregation
 
 T = TypeVar("T")
 
@@ -25,7 +25,8 @@ class ResolvedAlgorithm:
     max_attempts: int
     overlong: bool
     overlong_buffer_tokens: int
-    overlong_penalty: float
+    overlong_penalty: float | None
+    """None: the reward of a right completion."""
     mask_truncated: bool
 
 
@@ -40,7 +41,6 @@ def resolve_algorithm(spec: GRPOJobSpec) -> ResolvedAlgorithm:
     """
     a, dapo = spec.algorithm, spec.algorithm.name is AlgorithmName.DAPO
     aggregation = LossAggregation.TOKEN if dapo else LossAggregation.SAMPLE
-    right_reward = 1.0 if spec.reward.type is RewardType.CUSTOM else 10.0
     buffer_tokens = max(1, min(1024, spec.sampling.max_new_tokens // 4))
     return ResolvedAlgorithm(
         learning_rate=a.learning_rate,
@@ -55,12 +55,6 @@ def resolve_algorithm(spec: GRPOJobSpec) -> ResolvedAlgorithm:
         max_attempts=a.dynamic_sampling.max_attempts,
         overlong=_or(a.overlong.enabled, dapo),
         overlong_buffer_tokens=_or(a.overlong.buffer_tokens, buffer_tokens),
-        overlong_penalty=_or(a.overlong.penalty, right_reward),
+        overlong_penalty=a.overlong.penalty,
         mask_truncated=_or(a.overlong.mask_truncated, dapo),
     )
-
-
-def resolve_stop_strings(spec: GRPOJobSpec) -> tuple[str, ...]:
-    """Texts that end a completion."""
-    default = ("</answer>",) if spec.reward.type is RewardType.THINK_ANSWER_TAGS else ()
-    return _or(spec.sampling.stop_strings, default)

@@ -4,7 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_trainer.rewards.formats import boxed_answer, boxes, python_block, think_answer
+from grpo_trainer.rewards.boxed import boxed_answer
+from grpo_trainer.rewards.code import python_block
+from grpo_trainer.rewards.extraction import boxes
+from grpo_trainer.rewards.think_answer_tags import think_answer
 
 GOOD = "<think>2 + 2</think><answer>4</answer>"
 
