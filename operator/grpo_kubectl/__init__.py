@@ -1,1 +1,1 @@
-"""`kubectl grpo`: GRPOJobs from the command line."""
+"""`kubectl grpo`: a kubectl plugin that inspects and controls GRPOJobs."""

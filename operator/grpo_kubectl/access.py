@@ -1,4 +1,4 @@
-"""Which cluster, as whom, and in which namespace: as kubectl finds it."""
+"""The cluster, user and namespace of a command, found as kubectl finds them."""
 
 import os
 from collections.abc import AsyncIterator
@@ -6,14 +6,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-from kubernetes.aio import client, config
+from kubernetes.aio import client
 
-from .api import Api
-from .errors import CommandError
+from grpo_operator.clients.connection import (
+    DEFAULT_KUBECONFIG,
+    ConfigurationError,
+    kubeconfig_exists,
+    load_kubeconfig,
+    load_service_account,
+    open_client,
+)
+from grpo_operator.clients.kube import Kube
 
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_DEFAULT_FILE = "~/.kube/config"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,34 +30,32 @@ class Access:
     namespace: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A connection to the API server, and the namespace of the command."""
+
+    kube: Kube
+    namespace: str
+
+
 @asynccontextmanager
-async def connect(access: Access) -> AsyncIterator[Api]:
-    """The API server, by kubeconfig or in a pod by its service account. Raises CommandError."""
+async def connect(access: Access) -> AsyncIterator[Session]:
+    """The API server by kubeconfig, or in a pod by its service account.
+
+    Unlike the operator, a kubeconfig comes first, its file and context are options, and the
+    proxies of the environment are used. Raises ConfigurationError.
+    """
     configuration = client.Configuration()
-    files = access.kubeconfig or os.environ.get("KUBECONFIG") or os.path.expanduser(_DEFAULT_FILE)
-    if any(Path(name).exists() for name in files.split(os.pathsep) if name):
-        found = await _from_files(files, access.context, configuration)
+    files = access.kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+    if kubeconfig_exists(files):
+        found = await load_kubeconfig(configuration, files, access.context)
+        source = f"kubeconfig {files}"
     elif access.kubeconfig is None and access.context is None and _OWN_NAMESPACE.exists():
-        config.load_incluster_config(client_configuration=configuration)
-        found = _OWN_NAMESPACE.read_text().strip()
+        load_service_account(configuration)
+        found, source = _OWN_NAMESPACE.read_text().strip(), "the service account"
     else:
-        raise CommandError(f"no cluster: there is no {files}; give --kubeconfig or set KUBECONFIG")
-    async with client.ApiClient(configuration) as api:
-        yield Api(api, access.namespace or found)
-
-
-async def _from_files(files: str, context: str | None, configuration: client.Configuration) -> str:
-    """Sets up the configuration; returns the context's namespace."""
-    try:
-        loader = await config.load_kube_config(
-            config_file=files,
-            context=context,
-            client_configuration=configuration,
-            persist_config=False,
+        raise ConfigurationError(
+            f"no cluster: {files} does not exist; set KUBECONFIG or use --kubeconfig"
         )
-    except (AttributeError, TypeError) as error:  # the library checks some of its shape only
-        raise CommandError(f"kubeconfig {files}: this is no kubeconfig") from error
-    except (config.ConfigException, OSError, yaml.YAMLError) as error:
-        raise CommandError(f"kubeconfig {files}: {' '.join(str(error).split())}") from error
-    chosen = loader.current_context.get("context", {})
-    return str(chosen.get("namespace") or "default")
+    async with open_client(configuration, source) as api:
+        yield Session(Kube(api), access.namespace or found)

@@ -1,86 +1,88 @@
-"""What to do next about a job, by its phase and the reason that it gives."""
+"""Next steps for a job, by its phase and reason."""
 
 from grpo_operator.model.conditions import Reason
 from grpo_operator.model.naming import child_name
 from grpo_operator.model.observed import Job
 from grpo_trainer.spec import Phase
 
-from .jobs import cause
+from .jobs import explaining_condition
 
-_FINAL = "A failed job is final: create a new one"
+_FINAL = "A failed job cannot be restarted: create a new one"
 _BY_REASON: dict[str, tuple[str, ...]] = {
     Reason.INVALID_SPEC: (
-        "Mend what the message names (grpo validate FILE), delete the job and create it again.",
+        "Fix the field in the message (grpo validate FILE), delete the job and create it again.",
     ),
     Reason.BAD_INPUT: (
-        f"Spec, data or model are unfit. {_FINAL}, with what the message names mended.",
+        "The spec, the data or the model are invalid: fix what the message names.",
+        f"{_FINAL}.",
     ),
-    Reason.BACKOFF_LIMIT_EXCEEDED: (f"The message holds the last failure. {_FINAL}{{resume}}.",),
+    Reason.BACKOFF_LIMIT_EXCEEDED: (f"The message contains the last failure. {_FINAL}{{resume}}.",),
     Reason.DEADLINE_EXCEEDED: (
-        f"activeDeadlineSeconds is over. {_FINAL} with a longer one{{resume}}.",
+        f"activeDeadlineSeconds has passed. {_FINAL} with a longer one{{resume}}.",
     ),
     Reason.STARTUP_DEADLINE_EXCEEDED: (
-        "The message says what kept the pods. Mend it, or raise startupDeadlineSeconds;",
-        "then create a new job{resume}.",
+        "The message explains why the pods did not start. Fix it, or raise",
+        "startupDeadlineSeconds; then create a new job{resume}.",
     ),
     Reason.DRIVER_FAILED: (
-        "The next attempt goes on from the newest checkpoint by itself. Why the last one ended:",
+        "The next attempt resumes from the newest checkpoint. Log of the last attempt:",
         "kubectl grpo logs {name} --attempt {previous}",
     ),
     Reason.STALLED: (
-        "The next attempt starts by itself. Where the last one stood: logs/ in its run directory.",
+        "The next attempt starts automatically. Stacks of the last one: logs/ in the run directory",
     ),
-    Reason.HEAD_LOST: ("The next attempt goes on from the newest checkpoint by itself.",),
-    Reason.CLUSTER_LOST: ("The next attempt goes on from the newest checkpoint by itself.",),
+    Reason.HEAD_LOST: ("The next attempt resumes from the newest checkpoint automatically.",),
+    Reason.CLUSTER_LOST: ("The next attempt resumes from the newest checkpoint automatically.",),
     Reason.OLD_PODS_LEAVING: (
-        "Pods of a lost node stay until it is back or deleted: kubectl get nodes",
+        "Pods of a lost node remain until it returns or is deleted: kubectl get nodes",
     ),
-    Reason.QUEUED: ("Kueue has not admitted it: kubectl describe workload -n {namespace}",),
-    Reason.PREEMPTED: ("Kueue took the pods back and will return them; nothing needs to be done.",),
+    Reason.QUEUED: ("Kueue has not admitted the job: kubectl describe workload -n {namespace}",),
+    Reason.PREEMPTED: ("Kueue preempted the job and admits it again; no action is needed.",),
     Reason.HEAD_NOT_ANSWERING: (
-        "The head runs and its dashboard (port 8265) does not answer the operator.",
-        "If it lasts, a NetworkPolicy may keep it out: kubectl grpo logs {name} --role head",
+        "The head pod is running, but its dashboard (port 8265) does not respond.",
+        "If this persists, check NetworkPolicies: kubectl grpo logs {name} --role head",
     ),
     "Unschedulable": (
-        "No node has room: compare the message with kubectl describe nodes,",
-        "or with the volume's state: kubectl get pvc -n {namespace}",
+        "No node fits the pod: compare the message with kubectl describe nodes,",
+        "and the state of the claim: kubectl get pvc -n {namespace}",
     ),
     "ImagePullBackOff": ("Check image and imagePullSecrets against the message.",),
     "ErrImagePull": ("Check image and imagePullSecrets against the message.",),
-    "QuotaExceeded": ("See what is left: kubectl describe resourcequota -n {namespace}",),
+    "QuotaExceeded": ("Show the quota: kubectl describe resourcequota -n {namespace}",),
     "AdmissionDenied": (
-        "The message names the rule that refused the pod; mend the spec or ask who keeps the rule.",
+        "The message names the policy that denied the pod: change the spec, or ask its owner.",
     ),
-    "InvalidPodTemplate": (f"Mend the podTemplate that the message names. {_FINAL}.",),
-    "SubmissionRefused": ("Ray refused the driver: kubectl grpo logs {name} --role head",),
+    "InvalidPodTemplate": (f"Fix the podTemplate field in the message. {_FINAL}.",),
+    "SubmissionRefused": ("Ray rejected the driver: kubectl grpo logs {name} --role head",),
     "CrashLoopBackOff": ("kubectl grpo logs {name} --role head, or the role of the pod above",),
-    "OOMKilled": ("The memory limit of that pod is too low: raise its resources.limits.memory.",),
+    "OOMKilled": ("The pod exceeded its memory limit: raise its resources.limits.memory.",),
 }
 _BY_PHASE: dict[Phase, tuple[str, ...]] = {
-    Phase.STARTING: ("It is on its way: kubectl grpo wait {name} --for Running --timeout 30m",),
+    Phase.STARTING: ("kubectl grpo wait {name} --for Running --timeout 30m",),
     Phase.RUNNING: ("kubectl grpo top {name}", "kubectl grpo logs {name} -f"),
-    Phase.SUSPENDING: ("It writes a checkpoint and frees its pods; nothing needs to be done.",),
+    Phase.SUSPENDING: ("The job writes a checkpoint and frees its pods; no action is needed.",),
     Phase.SUSPENDED: ("kubectl grpo resume {name}", "kubectl grpo checkpoints {name}"),
     Phase.SUCCEEDED: (
         "kubectl grpo checkpoints {name}",
         "kubectl grpo copy-checkpoint {name} ./{name}",
     ),
-    Phase.RETRYING: ("The next attempt starts by itself.",),
+    Phase.RETRYING: ("The next attempt starts automatically.",),
 }
-_UNSEEN = (
-    "The operator has not looked at it. Is it running, and does it serve namespace {namespace}?",
+_UNOBSERVED = (
+    "The operator has not reconciled the job. Is it running, and does it serve namespace "
+    "{namespace}?",
     "kubectl get pods -A -l app.kubernetes.io/name=grpo-operator",
 )
 _RESUME = ", with checkpoint.resumeFrom: {path} and storage.claimName: {claim}"
 
 
 def next_steps(job: Job) -> list[str]:
-    """A few lines; a reason that is known says more than the phase."""
-    why = cause(job)
+    """A few lines, by the reason if it is a known one, else by the phase."""
+    why = explaining_condition(job)
     known = _BY_REASON.get(why.reason) if why is not None else None
     found = known or _BY_PHASE.get(job.status.phase, ("kubectl describe grpo {name}",))
     if not job.status.conditions:
-        found = _UNSEEN
+        found = _UNOBSERVED
     names = {
         "name": job.name,
         "namespace": job.namespace,

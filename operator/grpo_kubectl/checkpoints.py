@@ -1,4 +1,4 @@
-"""Checkpoints on a job's volume: what lies there, and which of it counts."""
+"""Checkpoints on a job's volume."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ for entry in step-*; do
     printf '%s\t%s\t%s\t%s\n' "$entry" "${kib%%[!0-9]*}" "$changed" "$(cat "$entry/COMPLETE" 2>&-)"
 done
 """
-"""A line for each checkpoint: name, KiB, time of its last change, what its marker says. POSIX, so
-that any image will do; one that is deleted meanwhile is left out."""
+"""A line for each checkpoint: name, KiB, time of its last change, content of its marker. POSIX, so
+that it runs in any image; a checkpoint that is deleted meanwhile is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class StoredCheckpoint:
     kib: int
     changed: datetime
     complete: bool
-    """Whether it holds its marker; without, it is half-written or half-deleted."""
+    """Whether it has its marker; without, it is partly written or partly deleted."""
 
     @property
     def name(self) -> str:
@@ -42,12 +42,12 @@ class StoredCheckpoint:
 
 
 def directory(job: Job) -> str:
-    """Where a job's checkpoints lie, in its pods and in ours."""
+    """The directory of a job's checkpoints, in its pods and in the reader pod."""
     return f"{VOLUME}/runs/{child_name(job.name, job.uid)}/checkpoints"
 
 
 async def stored(shell: Shell, path: str) -> tuple[StoredCheckpoint, ...]:
-    """What lies in a directory of checkpoints, the oldest step first."""
+    """The checkpoints in a directory, sorted by step."""
     return parse(await text_of(shell(("sh", "-c", LIST_SCRIPT, "sh", path))))
 
 
@@ -68,15 +68,17 @@ def chosen(found: Sequence[StoredCheckpoint], step: int | None) -> StoredCheckpo
     complete = [checkpoint for checkpoint in found if checkpoint.complete]
     steps = ", ".join(str(checkpoint.step) for checkpoint in complete)
     if not complete:
-        raise CommandError("no complete checkpoint lies on the volume")
+        raise CommandError("the volume has no complete checkpoint")
     if step is None:
         return complete[-1]
     for checkpoint in found:
         if checkpoint.step == step and checkpoint.complete:
             return checkpoint
         if checkpoint.step == step:
-            raise CommandError(f"--step {step}: not complete; complete are {steps}")
-    raise CommandError(f"--step {step}: there is none; complete are {steps}")
+            raise CommandError(
+                f"--step: Invalid value: {step}: the checkpoint is incomplete; complete: {steps}"
+            )
+    raise CommandError(f"--step: Invalid value: {step}: no such checkpoint; complete: {steps}")
 
 
 def render(found: Sequence[StoredCheckpoint], now: datetime) -> list[str]:

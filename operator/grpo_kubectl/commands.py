@@ -1,4 +1,4 @@
-"""The commands: each takes the API server and the parsed command line."""
+"""The commands: each takes a session and the parsed command line."""
 
 import asyncio
 import json
@@ -7,52 +7,55 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from grpo_operator.clients.errors import ForbiddenError
 from grpo_operator.model.observed import Job
 from grpo_operator.model.resources import JOBS
 from grpo_trainer.spec import Phase
 
 from . import changes, checkpoints, copying, listing, live, status, text, volume
-from .api import Api, Target
+from .access import Session
 from .checkpoints import StoredCheckpoint
-from .errors import CommandError, Exit, ForbiddenError
+from .errors import CommandError, Exit
 from .jobs import events_of, find_job, now, pods_of, read_job
 from .logs import LogRole, logs
 from .shell import Shell
 
-Command = Callable[[Api, Namespace], Awaitable[None]]
+Command = Callable[[Session, Namespace], Awaitable[None]]
 
 
-def _say(lines: Sequence[str]) -> None:
+def _print(lines: Sequence[str]) -> None:
     for line in lines:
         print(line)
 
 
-async def list_jobs(api: Api, given: Namespace) -> None:
-    found = await api.list(Target(JOBS, None if given.all_namespaces else api.namespace))
+async def list_jobs(session: Session, given: Namespace) -> None:
+    found = await session.kube.list(JOBS, None if given.all_namespaces else session.namespace)
     if given.output == "json":
         print(json.dumps({"apiVersion": "v1", "kind": "List", "items": found["items"]}, indent=2))
         return
     jobs = [read_job(item) for item in found["items"]]
     columns = listing.WIDE if given.output == "wide" else listing.NARROW
     if jobs:
-        _say(listing.render(jobs, columns, now(), namespaces=given.all_namespaces))
+        _print(listing.render(jobs, columns, now(), namespaces=given.all_namespaces))
+    elif given.all_namespaces:
+        _print(["no GRPOJobs in any namespace"])
     else:
-        _say([f"no GRPOJobs in {'any' if given.all_namespaces else 'the'} namespace"])
+        _print([f"no GRPOJobs in namespace {session.namespace}"])
 
 
-async def show_status(api: Api, given: Namespace) -> None:
-    job = await find_job(api, given.name)
-    pods = await pods_of(api, job)
+async def show_status(session: Session, given: Namespace) -> None:
+    job = await find_job(session, given.name)
+    pods = await pods_of(session, job)
     try:
-        events = await events_of(api, job)
-    except ForbiddenError:  # they are gone after an hour anyway
+        events = await events_of(session, job)
+    except ForbiddenError:  # they expire after an hour anyway
         events = []
-    _say(status.render(job, pods, events, now()))
+    _print(status.render(job, pods, events, now()))
 
 
-async def top(api: Api, given: Namespace) -> None:
+async def top(session: Session, given: Namespace) -> None:
     await live.top(
-        api,
+        session,
         given.name,
         everywhere=given.all_namespaces,
         once=given.once,
@@ -60,9 +63,9 @@ async def top(api: Api, given: Namespace) -> None:
     )
 
 
-async def show_logs(api: Api, given: Namespace) -> None:
+async def show_logs(session: Session, given: Namespace) -> None:
     await logs(
-        api,
+        session,
         given.name,
         LogRole(given.role),
         attempt=given.attempt,
@@ -71,52 +74,52 @@ async def show_logs(api: Api, given: Namespace) -> None:
     )
 
 
-async def suspend(api: Api, given: Namespace) -> None:
-    _say([await changes.suspend(api, given.name, wanted=True)])
+async def suspend(session: Session, given: Namespace) -> None:
+    _print([await changes.suspend(session, given.name, suspended=True)])
 
 
-async def resume(api: Api, given: Namespace) -> None:
-    _say([await changes.suspend(api, given.name, wanted=False)])
+async def resume(session: Session, given: Namespace) -> None:
+    _print([await changes.suspend(session, given.name, suspended=False)])
 
 
-async def scale(api: Api, given: Namespace) -> None:
-    _say([await changes.scale(api, given.name, given.producers)])
+async def scale(session: Session, given: Namespace) -> None:
+    _print([await changes.scale(session, given.name, given.producers)])
 
 
-async def wait(api: Api, given: Namespace) -> None:
-    _say([await live.wait(api, given.name, Phase(given.phase), given.timeout)])
+async def wait(session: Session, given: Namespace) -> None:
+    _print([await live.wait(session, given.name, Phase(given.phase), given.timeout)])
 
 
-async def list_checkpoints(api: Api, given: Namespace) -> None:
-    async with _checkpoints(api, given) as (_, job, found):
+async def list_checkpoints(session: Session, given: Namespace) -> None:
+    async with _checkpoints(session, given) as (_, job, found):
         if not found:
-            raise CommandError(f"{job.name}: no checkpoint lies in {checkpoints.directory(job)}")
-        _say(checkpoints.render(found, now()))
+            raise CommandError(f"{job.name}: no checkpoints in {checkpoints.directory(job)}")
+        _print(checkpoints.render(found, now()))
 
 
-async def copy_checkpoint(api: Api, given: Namespace) -> None:
+async def copy_checkpoint(session: Session, given: Namespace) -> None:
     target = Path(given.destination)
     copying.refuse_existing(target)
-    async with _checkpoints(api, given) as (shell, job, found):
+    async with _checkpoints(session, given) as (shell, job, found):
         checkpoint = checkpoints.chosen(found, given.step)
         copied = await copying.copy(shell, checkpoints.directory(job), checkpoint, target)
-    _say([f"{checkpoint.name} of {job.name}, {text.size(copied)}, is in {target}"])
+    _print([f"copied {checkpoint.name} of {job.name} ({text.size(copied)}) to {target}"])
 
 
 @asynccontextmanager
 async def _checkpoints(
-    api: Api, given: Namespace
+    session: Session, given: Namespace
 ) -> AsyncIterator[tuple[Shell, Job, tuple[StoredCheckpoint, ...]]]:
-    """A shell at the job's volume, and what lies there."""
-    job = await find_job(api, given.name)
+    """A shell with the job's volume, and the checkpoints on it."""
+    job = await find_job(session, given.name)
     if job.spec is None:
-        raise CommandError(f"{job.name}: its spec is not legal, so it has no volume: {job.faults}")
+        raise CommandError(f"{job.name}: invalid spec, so the job has no volume: {job.faults}")
     try:
         async with (
             asyncio.timeout(given.timeout),
-            volume.reading(api, job, given.image, given.timeout) as shell,
+            volume.reading(session, job, given.image, given.timeout) as shell,
         ):
             yield shell, job, await checkpoints.stored(shell, checkpoints.directory(job))
     except TimeoutError as error:
-        message = f"{job.name}: not done within {text.age(given.timeout)}; nothing is left of it"
+        message = f"{job.name}: timed out after {text.age(given.timeout)}; nothing was written"
         raise CommandError(message, Exit.TIMED_OUT) from error

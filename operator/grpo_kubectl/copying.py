@@ -1,4 +1,5 @@
-"""A checkpoint out of a volume: a tar stream, checked file by file, there whole or not at all."""
+"""Copy a checkpoint from a volume: a tar stream, checked file by file, written completely or not
+at all."""
 
 import asyncio
 import os
@@ -21,10 +22,10 @@ MARKER = "COMPLETE"
 
 
 async def copy(shell: Shell, source: str, checkpoint: StoredCheckpoint, target: Path) -> int:
-    """Make `target` a copy of the checkpoint in the directory `source`; returns its bytes.
+    """Copy the checkpoint in the directory `source` to `target`; returns its size in bytes.
 
-    It is written beside the target and renamed when all files are there in full. Raises
-    CommandError; then nothing is left.
+    It is written beside the target and renamed once every file is complete. Raises CommandError,
+    and then leaves nothing behind.
     """
     refuse_existing(target)
     inside = f"{source}/{checkpoint.name}"
@@ -46,19 +47,19 @@ async def copy(shell: Shell, source: str, checkpoint: StoredCheckpoint, target: 
 
 
 def refuse_existing(target: Path) -> None:
-    """Raises CommandError when something is in the way."""
+    """Raises CommandError when the target exists."""
     if target.exists() or target.is_symlink():
-        raise CommandError(f"{target} exists, and nothing is overwritten; name a new directory")
+        raise CommandError(f"{target} already exists; nothing is overwritten: name a new directory")
 
 
 def parse_sizes(listing: str) -> dict[str, int]:
-    """The lines of SIZES_SCRIPT: path within the checkpoint to bytes."""
+    """The lines of SIZES_SCRIPT: paths within the checkpoint and their sizes in bytes."""
     pairs = (line.split(" ", 1) for line in listing.splitlines())
     return {name.removeprefix("./"): int(size) for size, name in pairs}
 
 
 async def _extract(chunks: AsyncGenerator[bytes, None], directory: Path) -> None:
-    """Unpack a tar stream; nothing of it may lead out of the directory."""
+    """Unpack a tar stream; its paths may not leave the directory."""
     reading, writing = os.pipe()
     unpacking = asyncio.create_task(asyncio.to_thread(_unpack, reading, directory))
     try:
@@ -67,10 +68,10 @@ async def _extract(chunks: AsyncGenerator[bytes, None], directory: Path) -> None
                 async for chunk in chunks:
                     await asyncio.to_thread(_write_all, sink.fileno(), chunk)
     except BrokenPipeError:
-        pass  # the other end gave up, and says below why
+        pass  # unpacking failed; its exception is raised below
     except BaseException:
         await asyncio.wait({unpacking})
-        unpacking.exception()  # it only saw the stream end early
+        unpacking.exception()  # only a stream that ended early
         raise
     await unpacking
 
@@ -85,13 +86,13 @@ def _unpack(reading: int, directory: Path) -> None:
     try:
         with open(reading, "rb") as source, tarfile.open(fileobj=source, mode="r|") as archive:
             archive.extractall(directory, filter="data")
-            source.read()  # the padding after the end, or the sender would fail
+            source.read()  # the padding at the end, or the sender fails
     except (tarfile.TarError, OSError) as error:
         raise CommandError(f"{directory.parent}: the copy failed: {error}") from error
 
 
 def _verify(directory: Path, expected: dict[str, int], checkpoint: StoredCheckpoint) -> None:
-    """Raises CommandError unless the files are those of the volume."""
+    """Raises CommandError unless the files are those on the volume."""
     found = {
         str(path.relative_to(directory)): path.stat().st_size
         for path in directory.rglob("*")
@@ -102,8 +103,8 @@ def _verify(directory: Path, expected: dict[str, int], checkpoint: StoredCheckpo
             name for name in expected.keys() | found if expected.get(name) != found.get(name)
         )
         raise CommandError(
-            f"{checkpoint.name} changed on the way, or came short: "
-            f"{', '.join(wrong[:3])}; try again, or another --step"
+            f"{checkpoint.name} changed or was truncated during the copy: "
+            f"{', '.join(wrong[:3])}; retry, or choose another --step"
         )
     if MARKER not in expected or (directory / MARKER).read_text().strip() != str(checkpoint.step):
-        raise CommandError(f"{checkpoint.name} is not complete any more; take another --step")
+        raise CommandError(f"{checkpoint.name} is no longer complete; choose another --step")

@@ -1,18 +1,19 @@
-"""What a command says when it cannot do its work, and the exit codes."""
+"""Errors of commands, as one line each, and the exit codes."""
 
-import json
 from enum import IntEnum
+
+from grpo_operator.clients.errors import ApiError, ForbiddenError, UnknownKindError
 
 
 class Exit(IntEnum):
-    """How a command ends."""
+    """Exit codes of the plugin."""
 
     DONE = 0
     FAILED = 1
     USAGE = 2
     """The command line is wrong."""
     ENDED_OTHERWISE = 3
-    """`wait`: the job is over, and not as asked."""
+    """`wait`: the job ended in another phase."""
     TIMED_OUT = 4
     INTERRUPTED = 130
 
@@ -25,32 +26,17 @@ class CommandError(Exception):
         super().__init__(message)
 
 
-class NotFoundError(CommandError):
-    """The object does not exist; its kind does."""
-
-
-class ForbiddenError(CommandError):
-    """The user may not do it."""
-
-
-def refusal(verb: str, what: str, code: int, body: str) -> CommandError:
-    """The API server's refusal of `verb` on `what`, as a line that says what to mend."""
-    try:
-        status = json.loads(body)
-    except ValueError:
-        status = {}
-    message = " ".join(str(status.get("message") or body[:300]).split())
-    if code == 401:
-        return CommandError("the API server does not accept these credentials: log in again")
-    if code == 403:
-        return ForbiddenError(f"not permitted: {verb} {what}: {message}")
-    if code == 404 and status.get("details", {}).get("name"):
-        return NotFoundError(message)
-    if code == 404:
-        return CommandError(f"the API server does not know {what}: is it installed there?")
-    return CommandError(f"refused: {verb} {what}: {message} ({code})")
-
-
-def unreachable(server: str, error: BaseException) -> CommandError:
-    """No answer from the API server."""
-    return CommandError(f"no answer from {server}: {str(error) or type(error).__name__}")
+def explain(error: ApiError | CommandError, server: str) -> str:
+    """An error as one line that names the call and the fault."""
+    if isinstance(error, CommandError):
+        return str(error)
+    message = " ".join(error.message.split())
+    if error.code == 0:
+        return f"no response from {server}: {message or error.reason}"
+    if error.code == 401:
+        return "the API server does not accept these credentials: log in again"
+    if isinstance(error, ForbiddenError):
+        return f"not permitted: {error.call}: {message}".rstrip(": ")
+    if isinstance(error, UnknownKindError):
+        return f"{error.call}: the API server does not serve this kind; is the CRD installed?"
+    return f"refused: {error.call}: {message} ({error.code})"

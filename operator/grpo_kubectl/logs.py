@@ -1,42 +1,44 @@
-"""What a job's driver, actors and pods print."""
+"""Logs of a job's driver, actors and pods."""
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from enum import StrEnum
 
+from grpo_operator.clients.errors import ApiError
 from grpo_operator.model.decision import TERMINAL
 from grpo_operator.model.naming import submission_id
 from grpo_operator.model.observed import Job, Pod
 from grpo_operator.model.resources import JOBS, PODS
 from grpo_trainer.spec import Phase
 
-from .api import Api, Target
-from .errors import CommandError
+from .access import Session
+from .errors import CommandError, explain
+from .follow import follow as followed
 from .jobs import find_job, pods_of, read_job
 from .live import described
 from .shell import RAY_CONTAINER, Container
 
 RAY_LOGS = "/tmp/ray/session_latest/logs"
 DRIVER_SCRIPT = r"""
-cd "$1" && [ -f "job-driver-$2.log" ] || { echo "no log of attempt ${2##*-} is here" >&2; exit 1; }
+cd "$1" && [ -f "job-driver-$2.log" ] || { echo "no log of attempt ${2##*-}" >&2; exit 1; }
 exec tail -n "$3" $4 "job-driver-$2.log"
 """
-"""Ray keeps a submission's output in a file on the head."""
+"""Ray writes the output of a submission to a file on the head."""
 ACTORS_SCRIPT = r"""
 cd "$1" || exit 1
 files=$(ls worker-*.out worker-*.err 2>&-)
-[ -n "$files" ] || { echo "no actor has printed anything here" >&2; exit 1; }
+[ -n "$files" ] || { echo "no output of actors on this pod" >&2; exit 1; }
 exec tail -q -n "$2" $3 $files
 """
-"""And that of actors in files on their own node."""
+"""Ray writes the output of actors to files on their own node."""
 PRINT_SECONDS = 120.0
-"""Time to print what there is, without following."""
-OVER_SECONDS = 30.0
-"""What is followed ends with its pod, seconds before the operator says why."""
+"""Time limit for printing without following."""
+END_SECONDS = 30.0
+"""A followed log ends with its pod, seconds before the operator reports why."""
 Stream = tuple[str, AsyncGenerator[bytes, None]]
-"""A prefix, and what comes of one pod."""
+"""A prefix for each line, and the output of one pod."""
 
 
 class LogRole(StrEnum):
@@ -47,58 +49,58 @@ class LogRole(StrEnum):
 
 
 async def logs(
-    api: Api, name: str, role: LogRole, *, attempt: int | None, follow: bool, tail: int
+    session: Session, name: str, role: LogRole, *, attempt: int | None, follow: bool, tail: int
 ) -> None:
-    """Print them; follow until interrupted, or until the attempt is over."""
-    job = await find_job(api, name)
-    pods = _printing(job, await pods_of(api, job), role)
-    streams = _streams(api, job, pods, role, attempt=attempt, follow=follow, tail=tail)
+    """Print the logs of a role; follow until interrupted, or until the attempt ends."""
+    job = await find_job(session, name)
+    pods = _printing(job, await pods_of(session, job), role)
+    streams = _streams(session, job, pods, role, attempt=attempt, follow=follow, tail=tail)
     if follow:
-        await _follow(api, job, {pod.name for pod in pods}, streams)
+        await _follow(session, job, {pod.name for pod in pods}, streams)
         return
     try:
         async with asyncio.timeout(PRINT_SECONDS):
-            await _print_all(streams)
+            await _print_all(streams, session.kube.server)
     except TimeoutError as error:
-        message = f"{name}: the log did not end within {PRINT_SECONDS:.0f} s"
+        message = f"{name}: reading the log timed out after {PRINT_SECONDS:.0f} s"
         raise CommandError(message) from error
 
 
-async def _follow(api: Api, job: Job, names: set[str], streams: list[Stream]) -> None:
-    """Until the attempt is over. Raises CommandError when the streams end, and it is not."""
-    printing = asyncio.create_task(_print_all(streams))
-    over = asyncio.create_task(_until_over(api, job))
+async def _follow(session: Session, job: Job, names: set[str], streams: list[Stream]) -> None:
+    """Print until the attempt ends. Raises CommandError or ApiError if a stream fails before."""
+    printing = asyncio.create_task(_print_all(streams, session.kube.server))
+    ending = asyncio.create_task(_until_ended(session, job))
     try:
-        await asyncio.wait({printing, over}, return_when=asyncio.FIRST_COMPLETED)
-        if not over.done() and not await _stay(api, job, names):
-            await asyncio.wait({over}, timeout=OVER_SECONDS)
-        ended = over if over.done() else printing
-        ended.result()
+        await asyncio.wait({printing, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if not ending.done() and not await _remaining(session, job, names):
+            await asyncio.wait({ending}, timeout=END_SECONDS)
+        first = ending if ending.done() else printing
+        first.result()
     finally:
         printing.cancel()
-        over.cancel()
-        await asyncio.gather(printing, over, return_exceptions=True)
+        ending.cancel()
+        await asyncio.gather(printing, ending, return_exceptions=True)
 
 
-async def _stay(api: Api, job: Job, names: set[str]) -> bool:
-    """Whether any of the pods is there to stay: its stream then has no reason to end."""
-    return any(pod.name in names and not pod.deleting for pod in await pods_of(api, job))
+async def _remaining(session: Session, job: Job, names: set[str]) -> bool:
+    """Whether any of the pods remains: its stream should not have ended then."""
+    return any(pod.name in names and not pod.deleting for pod in await pods_of(session, job))
 
 
 def _printing(job: Job, pods: list[Pod], role: LogRole) -> list[Pod]:
-    """The pods that print what the role does. Raises CommandError when there is none."""
+    """The pods with the logs of the role. Raises CommandError when there are none."""
     pool = LogRole.HEAD if role is LogRole.DRIVER else role
     found = [pod for pod in pods if str(pod.role) == str(pool)]
     if not found:
         raise CommandError(
-            f"{job.name}: no pod of its {pool} is there (phase {job.status.phase}), and the log "
-            f"went with it; see kubectl grpo status {job.name}, and logs/ in the run directory"
+            f"{job.name}: the job has no {pool} pod (phase {job.status.phase}), and the log was "
+            f"deleted with it; see kubectl grpo status {job.name}, and logs/ in the run directory"
         )
     return found
 
 
 def _streams(
-    api: Api,
+    session: Session,
     job: Job,
     pods: list[Pod],
     role: LogRole,
@@ -107,11 +109,11 @@ def _streams(
     follow: bool,
     tail: int,
 ) -> list[Stream]:
-    """What each of the pods prints."""
+    """The log of each of the pods."""
     option = "-F" if follow else ""
     streams = []
     for pod in pods:
-        container = Container(api, job.namespace, pod.name, RAY_CONTAINER)
+        container = Container(session.kube, job.namespace, pod.name, RAY_CONTAINER)
         if role is LogRole.DRIVER:
             run = submission_id(job.uid, attempt or max(1, job.status.attempt))
             chunks = container(("sh", "-c", DRIVER_SCRIPT, "sh", RAY_LOGS, run, str(tail), option))
@@ -123,34 +125,45 @@ def _streams(
                 "tailLines": str(tail),
                 "follow": str(follow).lower(),
             }
-            chunks = api.log(Target(PODS, job.namespace, pod.name, "log"), query)
+            chunks = _container_log(session, pod, job.namespace, query)
         streams.append((f"[{pod.name}] " if len(pods) > 1 else "", chunks))
     return streams
 
 
-async def _print_all(streams: list[Stream]) -> None:
-    """Raises CommandError when none of them can be read."""
-    faults = await asyncio.gather(*(_print(*stream) for stream in streams))
+async def _container_log(
+    session: Session, pod: Pod, namespace: str, query: Mapping[str, str]
+) -> AsyncGenerator[bytes, None]:
+    stream = session.kube.stream("get", PODS, namespace, pod.name, "log", query=query)
+    async with stream as content:
+        async for chunk in content.iter_any():
+            yield chunk
+
+
+async def _print_all(streams: list[Stream], server: str) -> None:
+    """Raises CommandError or ApiError when none of them can be read."""
+    faults = await asyncio.gather(*(_print(*stream, server) for stream in streams))
     known = [fault for fault in faults if fault is not None]
     if len(known) == len(streams):
         raise known[0]
 
 
-async def _print(prefix: str, chunks: AsyncGenerator[bytes, None]) -> CommandError | None:
-    """One of several that cannot be read is told at once, and does not keep the others."""
+async def _print(
+    prefix: str, chunks: AsyncGenerator[bytes, None], server: str
+) -> CommandError | ApiError | None:
+    """One of several that cannot be read is reported at once and does not stop the others."""
     try:
         async with aclosing(chunks):
             async for line in whole_lines(chunks):
                 print(f"{prefix}{line}", flush=True)
-    except CommandError as error:
+    except (CommandError, ApiError) as error:
         if prefix:
-            print(f"{prefix}{error}", file=sys.stderr)
+            print(f"{prefix}{explain(error, server)}", file=sys.stderr)
         return error
     return None
 
 
 async def whole_lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[str, None]:
-    """Lines of a stream that may be cut anywhere."""
+    """The lines of a stream whose chunks end anywhere."""
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
@@ -160,18 +173,17 @@ async def whole_lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[str
         yield rest.decode(errors="replace")
 
 
-async def _until_over(api: Api, job: Job) -> None:
-    """Until the attempt has ended and the operator has seen it, which is some seconds later."""
-    async with aclosing(api.follow(Target(JOBS, job.namespace, job.name))) as changes:
+async def _until_ended(session: Session, job: Job) -> None:
+    """Wait until the operator has recorded the attempt's end, some seconds after it."""
+    async with aclosing(followed(session.kube, JOBS, job.namespace, job.name)) as changes:
         async for found in changes:
             now = [read_job(item) for item in found if item["metadata"]["uid"] == job.uid]
-            if not now or _is_over(job, now[0]):
+            if not now or _has_ended(job, now[0]):
                 break
-    told = described(now[0]) if now else f"{job.name}: it was deleted"
-    print(told, file=sys.stderr)
+    print(described(now[0]) if now else f"{job.name}: the job was deleted", file=sys.stderr)
 
 
-def _is_over(before: Job, after: Job) -> bool:
+def _has_ended(before: Job, after: Job) -> bool:
     """Whether the attempt of `before` has ended."""
-    rests = after.status.phase in (*TERMINAL, Phase.SUSPENDED)
-    return rests or after.status.attempt != before.status.attempt
+    stopped = after.status.phase in (*TERMINAL, Phase.SUSPENDED)
+    return stopped or after.status.attempt != before.status.attempt

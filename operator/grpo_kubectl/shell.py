@@ -1,4 +1,7 @@
-"""Commands inside a running container: what they print, and how they end."""
+"""Commands in a running container: their output and their exit status.
+
+The exec protocol is a WebSocket, which `grpo_operator.clients.kube` does not need.
+"""
 
 import asyncio
 import json
@@ -9,10 +12,11 @@ from dataclasses import dataclass
 import aiohttp
 from kubernetes.aio.stream import WsApiClient
 
+from grpo_operator.clients.errors import ApiError, ForbiddenError, UnavailableError
+from grpo_operator.clients.kube import TIMEOUT_SECONDS, Kube, describe
 from grpo_operator.model.resources import PODS
 
-from .api import TIMEOUT_SECONDS, Api, Target
-from .errors import CommandError, ForbiddenError, unreachable
+from .errors import CommandError
 
 Shell = Callable[[Sequence[str]], AsyncGenerator[bytes, None]]
 """Runs a command and yields its standard output; raises CommandError if it fails."""
@@ -26,7 +30,7 @@ _MAX_STDERR = 2000
 
 
 async def text_of(chunks: AsyncIterator[bytes]) -> str:
-    """All that a command prints."""
+    """The whole output of a command."""
     return b"".join([chunk async for chunk in chunks]).decode(errors="replace")
 
 
@@ -34,13 +38,16 @@ async def text_of(chunks: AsyncIterator[bytes]) -> str:
 class Container:
     """A running container, as a Shell. Needs the right to get and create `pods/exec`."""
 
-    api: Api
+    kube: Kube
     namespace: str
     pod: str
     name: str
 
     async def __call__(self, command: Sequence[str]) -> AsyncGenerator[bytes, None]:
-        """Run it without a shell of its own, so that nothing is interpreted on the way."""
+        """Run a command without a shell, so that its words arrive unchanged.
+
+        Raises CommandError for a command that fails, ApiError for a call that does.
+        """
         async with self._websocket(command) as socket:
             stderr, ended = b"", False
             async for message in socket:
@@ -61,25 +68,25 @@ class Container:
     async def _websocket(
         self, command: Sequence[str]
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """The open connection of one command. Raises CommandError."""
-        target = Target(PODS, self.namespace, self.pod, "exec")
+        """The open connection of one command. Raises ApiError or CommandError."""
         query = [("container", self.name), ("stdout", "true"), ("stderr", "true")]
-        configuration = self.api.client.configuration
+        configuration = self.kube.api.configuration
         async with WsApiClient(configuration, heartbeat=_HEARTBEAT_SECONDS) as client:
             method, url, headers, *_ = await client.param_serialize(
                 method="GET",
-                resource_path=target.path,
+                resource_path=PODS.path(self.namespace, self.pod, "exec"),
                 query_params=[*query, *(("command", word) for word in command)],
                 auth_settings=["BearerToken"],
             )
             answer = await client.call_api(method, url, headers, _preload_content=False)
+            call = describe("get and create", PODS, self.namespace, self.pod, "exec")
             try:
                 async with asyncio.timeout(TIMEOUT_SECONDS):
                     socket: aiohttp.ClientWebSocketResponse = await answer.response
             except aiohttp.WSServerHandshakeError as error:
-                raise _refusal(target, error.status) from error
+                raise _refusal(call, error.status) from error
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                raise unreachable(self.api.server, error) from error
+                raise UnavailableError(0, type(error).__name__, str(error), call) from error
             try:
                 yield socket
             finally:
@@ -92,8 +99,8 @@ class Container:
         raise CommandError(f"pod {self.pod}: {said or status.get('message', 'the command failed')}")
 
 
-def _refusal(target: Target, status: int) -> CommandError:
-    """The answer to a handshake has no text."""
+def _refusal(call: str, status: int) -> ApiError | CommandError:
+    """A refused handshake has no body."""
     if status == 403:
-        return ForbiddenError(f"not permitted: get and create {target}")
-    return CommandError(f"refused: {target}: the API server answered {status}")
+        return ForbiddenError(status, "Forbidden", "", call)
+    return CommandError(f"refused: {call}: the API server responded with status {status}")

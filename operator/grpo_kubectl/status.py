@@ -1,23 +1,23 @@
-"""One job in full: where it is, why, what it runs on, and what to do next."""
+"""The page of one job: phase, reason, pods, Events and next steps."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from grpo_operator.clients.kube import Object
 from grpo_operator.model.observed import Job, Pod
 from grpo_operator.model.parsing import time
 from grpo_trainer.spec import Condition
 
 from . import text
 from .advice import next_steps
-from .api import Object
-from .jobs import cause, event_time
+from .jobs import event_time, explaining_condition
 
 MAX_EVENTS = 10
 _LABEL_WIDTH = 13
 
 
 def render(job: Job, pods: Sequence[Pod], events: Sequence[Object], now: datetime) -> list[str]:
-    """The whole page. `events` are the oldest first."""
+    """The lines of the page; `events` are sorted, oldest first."""
     lines = [f"{label + ':':<{_LABEL_WIDTH}}{value}" for label, value in _facts(job, now) if value]
     lines += _section(
         "Conditions", _CONDITIONS, [_condition(c, now) for c in job.status.conditions]
@@ -28,7 +28,7 @@ def render(job: Job, pods: Sequence[Pod], events: Sequence[Object], now: datetim
 
 
 def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
-    status, why = job.status, cause(job)
+    status, why = job.status, explaining_condition(job)
     yield "Name", f"{job.name} (namespace {job.namespace}, {_since(job.created, now)} old)"
     yield "Phase", str(status.phase) + (f" ({why.reason})" if why and why.reason else "")
     yield "Message", "; ".join(why.message.splitlines()) if why else ""
@@ -76,7 +76,7 @@ def _workers(job: Job) -> str:
 def _checkpoint(job: Job, now: datetime) -> str:
     found = job.status.checkpoint
     if found is None:
-        return "none yet"
+        return "none"
     return f"step {found.step}, {_since(found.time, now)} ago, {found.path}"
 
 
@@ -100,13 +100,13 @@ def _condition(it: Condition, now: datetime) -> list[str]:
 def _pod(pod: Pod, now: datetime) -> list[str]:
     message = pod.problem.message if pod.problem else ""
     if not message and pod.last_termination:
-        message = f"its container last ended as {pod.last_termination}"
+        message = f"last termination: {pod.last_termination}"
     state = pod_state(pod)
     return [pod.name, str(pod.role), state, _since(pod.created, now), pod.node or "", message]
 
 
 def pod_state(pod: Pod) -> str:
-    """One word for where a pod is."""
+    """The state of a pod in one word."""
     if pod.deleting:
         return "Terminating"
     if pod.problem:

@@ -11,7 +11,7 @@ _DURATION = re.compile(r"(?:\d+[dhms])+")
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines with columns as wide as their widest cell; the last one ends where it ends."""
+    """Lines with columns as wide as their widest cell, without trailing spaces."""
     cells = [list(headers), *([_one_line(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
     return [
@@ -25,7 +25,7 @@ def _one_line(cell: str) -> str:
 
 
 def age(seconds: float) -> str:
-    """As kubectl has it, in the unit that says enough."""
+    """A duration in kubectl's format, in one unit."""
     whole = max(0, int(seconds))
     if whole < 120:
         return f"{whole}s"
@@ -37,12 +37,12 @@ def age(seconds: float) -> str:
 
 
 def number(value: float | None) -> str:
-    """Four digits are enough to read."""
+    """A value with four digits."""
     return ABSENT if value is None else f"{value:.4g}" if abs(value) < 10000 else f"{value:.0f}"
 
 
 def size(count: int) -> str:
-    """Bytes in the unit that says enough."""
+    """A number of bytes in one binary unit."""
     amount, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if amount < 1024:
@@ -56,5 +56,7 @@ def duration(text: str) -> float:
     if text.isdecimal():
         return float(text)
     if _DURATION.fullmatch(text) is None:
-        raise ArgumentTypeError(f"{text!r} is not legal: a duration such as 90s, 5m or 1h30m")
+        raise ArgumentTypeError(
+            f"Invalid value: {text!r}: must be a duration such as 90s, 5m or 1h30m"
+        )
     return float(sum(int(n) * _UNITS[u] for n, u in re.findall(r"(\d+)([dhms])", text)))

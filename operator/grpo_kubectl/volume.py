@@ -1,60 +1,59 @@
-"""A container in which a job's volume can be read: one of its own, or one made for the purpose."""
+"""A container with a job's volume: one of the job's own, or a pod created to read it."""
 
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 
+from grpo_operator.clients.kube import Object
 from grpo_operator.model.naming import child_name
 from grpo_operator.model.observed import Job
 from grpo_operator.model.resources import PODS
 from grpo_trainer.spec import API_VERSION, KIND
 
+from .access import Session
 from .advice import claim_of
-from .api import Api, Object, Target
 from .checkpoints import VOLUME
-from .errors import CommandError, NotFoundError
+from .errors import CommandError
+from .follow import follow
 from .jobs import pods_of
 from .shell import RAY_CONTAINER, Container, Shell
 
 DEFAULT_IMAGE = "busybox:1.37"
-"""It needs sh, tar, du, stat and find."""
+"""Must contain sh, tar, du, stat and find."""
 START_SECONDS = 120.0
 _READER = "reader"
 _USER = 1000
 
 
 @asynccontextmanager
-async def reading(api: Api, job: Job, image: str | None, seconds: float) -> AsyncIterator[Shell]:
-    """A shell where the job's volume is mounted at VOLUME; what is made for it is deleted again.
+async def reading(
+    session: Session, job: Job, image: str | None, seconds: float
+) -> AsyncIterator[Shell]:
+    """A shell with the job's volume mounted at VOLUME; a pod created for it is deleted at the end.
 
-    `seconds` bounds the life of a pod that could not be deleted. Raises CommandError.
+    `seconds` bounds the life of a pod that could not be deleted. Raises CommandError or ApiError.
     """
-    for pod in await pods_of(api, job):
+    for pod in await pods_of(session, job):
         if pod.ready and not pod.deleting:
-            yield Container(api, job.namespace, pod.name, RAY_CONTAINER)
+            yield Container(session.kube, job.namespace, pod.name, RAY_CONTAINER)
             return
     body = reader_pod(job, image, seconds)
-    target = Target(PODS, job.namespace, body["metadata"]["name"])
+    pod_name = body["metadata"]["name"]
     try:
-        await api.create(Target(PODS, job.namespace), body)
-    except asyncio.CancelledError:  # it may be there all the same
-        await _delete(api, target)
+        await session.kube.create(PODS, job.namespace, body)
+    except asyncio.CancelledError:  # it may have been created all the same
+        await session.kube.delete(PODS, job.namespace, pod_name)
         raise
     try:
-        await _until_running(api, target)
-        yield Container(api, job.namespace, target.name, _READER)
+        await _until_running(session, job.namespace, pod_name)
+        yield Container(session.kube, job.namespace, pod_name, _READER)
     finally:
-        await _delete(api, target)
-
-
-async def _delete(api: Api, target: Target) -> None:
-    with suppress(NotFoundError):
-        await api.delete(target)
+        await session.kube.delete(PODS, job.namespace, pod_name)
 
 
 def reader_pod(job: Job, image: str | None, seconds: float) -> Object:
-    """A pod that mounts the job's claim read-only and sleeps; it ends by itself or with the job."""
+    """A pod that mounts the claim read-only and sleeps until its deadline or the end of the job."""
     assert job.spec is not None
     head = job.spec.head
     own = head.image or job.spec.consumers.image
@@ -105,25 +104,26 @@ def reader_pod(job: Job, image: str | None, seconds: float) -> Object:
     }
 
 
-async def _until_running(api: Api, target: Target) -> None:
-    """Raises CommandError that says what keeps the pod."""
-    waits = "it has not been looked at"
+async def _until_running(session: Session, namespace: str, name: str) -> None:
+    """Raises CommandError with the reason why the pod does not run."""
+    reason = "its status is not known"
+    changes = follow(session.kube, PODS, namespace, name)
     try:
-        async with asyncio.timeout(START_SECONDS), aclosing(api.follow(target)) as changes:
+        async with asyncio.timeout(START_SECONDS), aclosing(changes):
             async for pods in changes:
                 if not pods:
-                    raise CommandError(f"pod {target.name} was deleted by somebody else")
-                waits = why_waiting(pods[0])
-                if not waits:
+                    raise CommandError(f"pod {name} was deleted")
+                reason = why_waiting(pods[0])
+                if not reason:
                     return
     except TimeoutError as error:
         raise CommandError(
-            f"pod {target.name} did not start within {START_SECONDS:.0f} s: {waits}"
+            f"pod {name} did not start within {START_SECONDS:.0f} s: {reason}"
         ) from error
 
 
 def why_waiting(pod: Object) -> str:
-    """What keeps a pod from running; empty when it runs. Raises CommandError when it never will."""
+    """Why a pod does not run; empty when it runs. Raises CommandError when it has ended."""
     status = pod.get("status", {})
     phase = status.get("phase", "Pending")
     if phase in ("Failed", "Succeeded"):

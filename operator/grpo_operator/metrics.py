@@ -1,5 +1,7 @@
 """The operator's own metrics, each replica its own registry."""
 
+from contextlib import AbstractContextManager
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _PREFIX = "grpo_operator_"
@@ -47,3 +49,12 @@ class Metrics:
             registry=registry,
         )
         self.leader = Gauge(f"{_PREFIX}leader", "1 on the replica that acts", registry=registry)
+
+    def waiting(self) -> AbstractContextManager[object]:
+        """Entered while a call to the API server waits for its turn."""
+        waiting: AbstractContextManager[object] = self.queue_depth.track_inprogress()
+        return waiting
+
+    def called(self, verb: str, resource: str, code: int) -> None:
+        """Count a call to the API server."""
+        self.api_requests.labels(verb, resource, str(code)).inc()

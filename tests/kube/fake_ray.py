@@ -29,6 +29,8 @@ class FakeHead:
     submissions: list[dict[str, Any]] = field(default_factory=list)
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
     progress: dict[str, Any] | None = None
+    polls: int = 0
+    """How often the driver was asked for its progress."""
     asked: list[str] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
 
@@ -50,6 +52,11 @@ class FakeHead:
         await self.until(
             lambda head: any(name.endswith(f"-{attempt}") for name in head.active), timeout
         )
+
+    async def until_polled(self, times: int) -> None:
+        """Waits until the driver was asked for its progress so many more times."""
+        polls = self.polls + times
+        await self.until(lambda head: head.polls >= polls)
 
     def report(self, step: int, **metrics: Any) -> None:
         """The driver has come to a step."""
@@ -142,6 +149,7 @@ class FakeRay:
         if head.progress is None:
             return web.Response(status=502)
         if (method, path) == ("GET", "progress"):
+            head.polls += 1
             return web.json_response(head.progress)
         head.asked.append(path)
         if (method, path) == ("POST", "drain"):

@@ -177,6 +177,18 @@ class Jobs:
         listing = client.CoreV1Api(self.api).list_namespaced_pod
         await until(lambda items: bool(holds(items)), listing, self.namespace, timeout=timeout)
 
+    async def until_event(self, reason: str, timeout: float = 40) -> None:
+        """Waits until a GRPOJob has an Event of this reason."""
+        listing = client.CoreV1Api(self.api).list_namespaced_event
+        await until(
+            lambda items: any(
+                e["reason"] == reason and e["involvedObject"]["kind"] == "GRPOJob" for e in items
+            ),
+            listing,
+            self.namespace,
+            timeout=timeout,
+        )
+
     async def events(self) -> list[Object]:
         found = await client.CoreV1Api(self.api).list_namespaced_event(self.namespace)
         items = self.api.sanitize_for_serialization(found)["items"]

@@ -49,7 +49,7 @@ async def test_the_list_as_json_holds_the_jobs_as_the_api_server_does(grpo: Plug
 
 async def test_a_namespace_without_jobs_is_no_error(grpo: Plugin):
     ended = await grpo("list")
-    assert (ended.code, ended.out) == (0, "no GRPOJobs in the namespace\n")
+    assert (ended.code, ended.out) == (0, f"no GRPOJobs in namespace {grpo.namespace}\n")
 
 
 async def test_the_page_of_a_running_job_shows_its_pods_and_events(
@@ -145,13 +145,15 @@ async def test_an_api_server_without_the_kind_is_told(
     proxy.fault = lambda call: 404 if call.resource == "grpojobs" else None
     through = Plugin(proxy.kubeconfig(cluster.kubeconfig, tmp_path / "config"), grpo.namespace)
     for words in (("list",), ("status", "job")):
-        assert "does not know grpojobs.grpo-operator.io" in await through.refused(*words)
+        error = await through.refused(*words)
+        assert "grpojobs.grpo-operator.io" in error
+        assert "the API server does not serve this kind" in error
 
 
 async def test_the_log_of_a_job_without_pods_says_that_it_is_gone(grpo: Plugin, jobs: Jobs):
     await jobs.create(manifest(suspend=True))
     error = await grpo.refused("logs", "job")
-    assert "no pod of its head is there (phase Pending)" in error
+    assert "the job has no head pod (phase Pending)" in error
 
 
 @pytest.mark.parametrize("role", ["driver", "consumers", "head"])

@@ -20,7 +20,7 @@ async def test_a_job_is_suspended_and_resumed(
     assert (await grpo("suspend", "job")).out == "job: suspending\n"
     assert (await grpo("wait", "job", "--for", "Suspended", "--timeout", "40s")).code == 0
     again = await grpo("suspend", "job")
-    assert (again.code, again.out) == (0, "job: suspend is true already, phase Suspended\n")
+    assert (again.code, again.out) == (0, "job: suspend is already true, phase Suspended\n")
     assert (await grpo("resume", "job")).out == "job: resuming\n"
     assert (await grpo("wait", "job", "--for", "Running", "--timeout", "40s")).code == 0
 
@@ -40,7 +40,7 @@ async def test_a_number_of_producers_that_the_spec_forbids_is_refused(grpo: Plug
 
 async def test_a_queued_jobs_producers_are_not_scaled(grpo: Plugin, jobs: Jobs):
     await jobs.create(manifest(queueName="team", suspend=True))
-    assert "Kueue reserved its quota for 2 of them" in await grpo.refused("scale", "job", "3")
+    assert "Kueue reserved quota for 2 of them" in await grpo.refused("scale", "job", "3")
 
 
 async def test_a_job_that_is_over_is_not_changed(
@@ -50,7 +50,7 @@ async def test_a_job_that_is_over_is_not_changed(
     head.end(0)
     await jobs.until_phase("Succeeded")
     for words in (("suspend", "job"), ("resume", "job"), ("scale", "job", "3")):
-        assert "it is over (Succeeded)" in await grpo.refused(*words)
+        assert "the job has ended (Succeeded)" in await grpo.refused(*words)
 
 
 async def test_waiting_ends_with_the_phase(
@@ -91,7 +91,7 @@ async def test_waiting_for_a_job_that_is_deleted_ends_with_code_3(
         await asyncio.wait_for(watched.wait(), 40)
         await jobs.delete()
         _, err = await asyncio.wait_for(waiting.communicate(), 40)
-    assert (waiting.returncode, err) == (3, b"error: job: it was deleted\n")
+    assert (waiting.returncode, err) == (3, b"error: job: the job was deleted\n")
 
 
 async def test_waiting_too_long_ends_with_code_4(grpo: Plugin, jobs: Jobs):

@@ -65,7 +65,7 @@ async def test_the_pod_that_reads_a_volume_is_deleted_when_the_time_is_over(
     words = ("copy-checkpoint", "job", str(target), "--image", MISSING_IMAGE, "--timeout", "4s")
     ended = await grpo(*words)
     assert ended.code == 4
-    assert "not done within 4s" in ended.err
+    assert "timed out after 4s" in ended.err
     assert not target.exists()
     await jobs.until_pods(lambda pods: not pods)
 

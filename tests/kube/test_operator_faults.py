@@ -17,7 +17,15 @@ from grpo_operator.model.resources import JOBS, Resource
 from kube.api_proxy import ApiProxy, Call
 from kube.fake_ray import FakeRay
 from kube.harness import Cluster
-from kube.operator_harness import CLUSTERS, Jobs, Operator, manifest, phase_of, running_operator
+from kube.operator_harness import (
+    CLUSTERS,
+    Jobs,
+    Operator,
+    manifest,
+    phase_of,
+    running_operator,
+    start,
+)
 
 TAKEOVER_SECONDS = 20
 
@@ -152,11 +160,11 @@ async def test_a_job_at_rest_costs_no_writes(
 ):
     kubeconfig = proxy.kubeconfig(cluster.kubeconfig, tmp_path / "proxied")
     async with running_operator(kubeconfig, jobs.namespace, ray, tmp_path / "log"):
-        await jobs.create(manifest())
-        await jobs.until_phase("Running")
-        await asyncio.sleep(3)  # the Event of its start
+        head = await start(jobs, ray)
+        await jobs.until_event("Running")
+        await head.until_polled(1)
         before = len([call for call in proxy.calls if call.writes])
-        await asyncio.sleep(11)  # two polls of the driver
+        await head.until_polled(2)
         assert len([call for call in proxy.calls if call.writes]) == before
         assert before <= 20
 

@@ -11,14 +11,16 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio import client
 
-from grpo_operator.clients.kube import (
+from grpo_operator.clients.errors import (
+    AlreadyExistsError,
     ConflictError,
-    Kube,
-    Metadata,
+    ForbiddenError,
     NotFoundError,
     RefusedError,
     UnavailableError,
+    UnknownKindError,
 )
+from grpo_operator.clients.kube import Kube, Metadata
 from grpo_operator.metrics import Metrics
 from grpo_operator.model.resources import PODS
 
@@ -75,9 +77,12 @@ async def test_so_many_calls_are_made_at_once_and_the_others_wait_their_turn(kub
     ("status", "text", "meaning"),
     [
         (401, "", UnavailableError),
-        (403, "", RefusedError),
-        (404, "", NotFoundError),
+        (403, "", ForbiddenError),
+        (404, "404 page not found", UnknownKindError),
+        (404, '{"reason": "NotFound", "details": {"name": "x"}}', NotFoundError),
         (409, "", ConflictError),
+        (409, '{"reason": "Conflict"}', ConflictError),
+        (409, '{"reason": "AlreadyExists"}', AlreadyExistsError),
         (422, "", RefusedError),
         (429, "", UnavailableError),
         (500, "", UnavailableError),

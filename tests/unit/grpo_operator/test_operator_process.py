@@ -63,7 +63,7 @@ def error_with(file: Path) -> tuple[int, str]:
 def test_without_any_cluster_it_says_what_it_looked_for(tmp_path: Path):
     code, line = error_with(tmp_path / "none")
     assert code == 2
-    assert f"neither a kubeconfig '{tmp_path}/none' nor a pod's service account" in line
+    assert f"found neither a kubeconfig '{tmp_path}/none' nor a pod's service account" in line
     assert "set KUBECONFIG" in line
 
 
@@ -74,14 +74,14 @@ CERTIFICATE = {"client-certificate-data": "eA==", "client-key-data": "eA=="}
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        ("", "missing or of a wrong shape"),
-        ("hello", "missing or of a wrong shape"),
+        ("", "missing or malformed"),
+        ("hello", "missing or malformed"),
         ("a: [b", "expected ',' or ']'"),
         ("{clusters: [], contexts: []}", "Expected key current-context"),
         ("{contexts: [], current-context: gone}", "Expected object with name gone"),
         (json.dumps(kubeconfig()), "has no server"),
         (json.dumps(kubeconfig({"client-certificate": "/none"}, server=NOWHERE)), "/none"),
-        (json.dumps(kubeconfig(CERTIFICATE, server=NOWHERE)), "certificates are not legal"),
+        (json.dumps(kubeconfig(CERTIFICATE, server=NOWHERE)), "invalid certificates"),
     ],
     ids=[
         *("empty", "scalar", "no YAML", "no context", "unknown context", "no server"),

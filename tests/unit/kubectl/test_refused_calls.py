@@ -1,15 +1,20 @@
-"""Refusals of the API server and a command line: one line each that says what to mend."""
+"""Errors of the API server and of the command line: one line each that names the fault."""
 
 import json
 
 import pytest
 
-from grpo_kubectl.api import Target
 from grpo_kubectl.cli import build_parser, main
-from grpo_kubectl.errors import Exit, ForbiddenError, NotFoundError, refusal
+from grpo_kubectl.errors import Exit, explain
+from grpo_operator.clients.errors import error_of
+from grpo_operator.clients.kube import describe
 from grpo_operator.model.resources import JOBS, PODS
 
-LIST = Target(JOBS, "lab")
+SERVER = "https://cluster"
+
+
+def explained(verb: str, code: int, body: str) -> str:
+    return explain(error_of(code, body, describe(verb, JOBS, "lab")), SERVER)
 
 
 def answer(**fields) -> str:
@@ -17,33 +22,30 @@ def answer(**fields) -> str:
 
 
 def test_a_missing_right_is_named_with_verb_and_resource():
-    error = refusal("list", str(LIST), 403, answer(message="User u cannot list"))
-    assert isinstance(error, ForbiddenError)
-    assert str(error) == (
+    assert explained("list", 403, answer(message="User u cannot list")) == (
         "not permitted: list grpojobs.grpo-operator.io in namespace lab: User u cannot list"
     )
 
 
 def test_a_subresource_and_all_namespaces_are_named():
-    assert str(Target(PODS, "lab", "p", "log")) == "pods/log p in namespace lab"
-    assert str(Target(JOBS, None)) == "grpojobs.grpo-operator.io in all namespaces"
+    assert describe("get", PODS, "lab", "p", "log") == "get pods/log p in namespace lab"
+    assert describe("list", JOBS, None) == "list grpojobs.grpo-operator.io in all namespaces"
 
 
-def test_a_missing_object_is_told_apart_from_a_missing_kind():
-    missing = refusal("get", str(LIST), 404, answer(message="no x", details={"name": "x"}))
-    assert isinstance(missing, NotFoundError)
-    unknown = refusal("get", str(LIST), 404, "404 page not found")
-    assert not isinstance(unknown, NotFoundError)
-    assert "does not know grpojobs.grpo-operator.io" in str(unknown)
+def test_a_missing_object_is_distinguished_from_a_missing_kind():
+    missing = explained("get", 404, answer(message="no x", details={"name": "x"}))
+    assert missing.endswith("no x (404)")
+    unknown = explained("get", 404, "404 page not found")
+    assert "grpojobs.grpo-operator.io in namespace lab: the API server does not serve" in unknown
 
 
-def test_refused_credentials_are_told():
-    assert "log in again" in str(refusal("get", str(LIST), 401, answer(message="Unauthorized")))
+def test_refused_credentials_are_reported():
+    assert "log in again" in explained("get", 401, answer(message="Unauthorized"))
 
 
-def test_what_the_api_server_says_fits_on_a_line():
-    error = refusal("patch", str(LIST), 422, answer(message="invalid:\n  a\n  b"))
-    assert str(error).endswith("invalid: a b (422)")
+def test_a_message_of_the_api_server_is_put_on_one_line():
+    error = explained("patch", 422, answer(message="invalid:\n  a\n  b"))
+    assert error.endswith("invalid: a b (422)")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_what_the_api_server_says_fits_on_a_line():
         "",
     ],
 )
-def test_a_wrong_command_line_ends_with_code_2(line, capsys):
+def test_an_invalid_command_line_exits_with_code_2(line, capsys):
     with pytest.raises(SystemExit) as ended:
         main(line.split())
     assert ended.value.code == Exit.USAGE
@@ -68,7 +70,7 @@ def test_a_wrong_command_line_ends_with_code_2(line, capsys):
 
 
 @pytest.mark.parametrize("line", ["-n lab --context c list", "list -n lab --context c"])
-def test_the_options_of_kubectl_stand_before_or_behind_the_command(line):
+def test_the_options_of_kubectl_are_accepted_before_and_after_the_command(line):
     given = build_parser().parse_args(line.split())
     assert (given.namespace, given.context) == ("lab", "c")
 
@@ -77,12 +79,12 @@ def test_without_a_kubeconfig_the_file_is_named(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert main(["list"]) == Exit.FAILED
     assert capsys.readouterr().err == (
-        f"error: no cluster: there is no {tmp_path}/none; give --kubeconfig or set KUBECONFIG\n"
+        f"error: no cluster: {tmp_path}/none does not exist; set KUBECONFIG or use --kubeconfig\n"
     )
 
 
 @pytest.mark.parametrize("content", ["", "[1", "{}", "contexts: 3"])
-def test_a_file_that_is_no_kubeconfig_is_named(content, capsys, tmp_path):
+def test_a_file_that_is_not_a_kubeconfig_is_named(content, capsys, tmp_path):
     path = tmp_path / "config"
     path.write_text(content)
     assert main(["list", "--kubeconfig", str(path)]) == Exit.FAILED
@@ -91,7 +93,7 @@ def test_a_file_that_is_no_kubeconfig_is_named(content, capsys, tmp_path):
     assert error.count("\n") == 1
 
 
-def test_a_cluster_that_does_not_answer_is_named(capsys, tmp_path):
+def test_a_cluster_that_does_not_respond_is_named(capsys, tmp_path):
     path = tmp_path / "config"
     path.write_text(
         json.dumps(
@@ -104,4 +106,10 @@ def test_a_cluster_that_does_not_answer_is_named(capsys, tmp_path):
         )
     )
     assert main(["list", "--kubeconfig", str(path)]) == Exit.FAILED
-    assert capsys.readouterr().err.startswith("error: no answer from http://127.0.0.1:9: ")
+    assert capsys.readouterr().err.startswith("error: no response from http://127.0.0.1:9: ")
+
+
+def test_the_version_needs_no_cluster(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert main(["version"]) == Exit.DONE
+    assert capsys.readouterr().out.startswith("kubectl-grpo ")

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from grpo_kubectl.advice import next_steps
-from grpo_kubectl.changes import who_sets_producers
-from grpo_kubectl.jobs import near_misses
+from grpo_kubectl.changes import owner_of_replicas
+from grpo_kubectl.jobs import suggestion
 from grpo_kubectl.live import described, screen
 from grpo_kubectl.status import MAX_EVENTS, pod_state, render
 from grpo_operator.model.conditions import Reason
@@ -52,7 +52,7 @@ def test_a_running_job_shows_progress_checkpoint_and_attempt():
 
 
 def test_a_job_without_a_checkpoint_says_so():
-    assert "Checkpoint:  none yet" in page(running())
+    assert "Checkpoint:  none" in page(running())
 
 
 def test_a_failed_job_shows_reason_and_every_line_of_the_message():
@@ -147,17 +147,17 @@ def test_the_live_table_of_no_jobs_says_so():
     [
         ("quickstrat", ["quickstart", "dapo"], "; did you mean quickstart?"),
         ("math", ["nightly-math-sweep", "dapo"], "; did you mean nightly-math-sweep?"),
-        ("x", ["dapo", "alpha"], "; there are alpha, dapo"),
-        ("x", [], "; there is none there"),
+        ("x", ["dapo", "alpha"], "; existing jobs: alpha, dapo"),
+        ("x", [], "; it has no GRPOJobs"),
     ],
 )
 def test_an_unknown_name_is_answered_by_those_near_it(name, names, hint):
-    assert near_misses(name, names) == hint
+    assert suggestion(name, names) == hint
 
 
 def test_the_number_of_producers_is_the_users_unless_something_else_keeps_it():
     autoscale = {"minReplicas": 1, "maxReplicas": 4}
-    assert who_sets_producers(spec()) == ""
-    assert who_sets_producers(spec(queueName="team")).startswith("Kueue reserved its quota for 2")
-    keeper = who_sets_producers(spec(producers={"autoscale": autoscale}))
+    assert owner_of_replicas(spec()) == ""
+    assert owner_of_replicas(spec(queueName="team")).startswith("Kueue reserved quota for 2")
+    keeper = owner_of_replicas(spec(producers={"autoscale": autoscale}))
     assert keeper == "autoscale keeps them between 1 and 4"

@@ -85,9 +85,12 @@ async def test_one_that_is_not_there_or_not_complete_is_refused_with_those_that_
     (volume / "step-150" / "COMPLETE").unlink()
     found = await listed(volume)
     assert chosen(found, None).step == 100
-    with pytest.raises(CommandError, match=r"--step 150: not complete; complete are 50, 100"):
+    incomplete = "--step: Invalid value: 150: the checkpoint is incomplete; complete: 50, 100"
+    with pytest.raises(CommandError, match=incomplete):
         chosen(found, 150)
-    with pytest.raises(CommandError, match=r"--step 7: there is none; complete are 50, 100"):
+    with pytest.raises(
+        CommandError, match="Invalid value: 7: no such checkpoint; complete: 50, 100"
+    ):
         chosen(found, 7)
     with pytest.raises(CommandError, match="no complete checkpoint"):
         chosen((), None)
@@ -151,7 +154,7 @@ async def test_a_checkpoint_that_is_pruned_meanwhile_leaves_nothing(volume, tmp_
         async for chunk in local(command):
             yield chunk
 
-    await fails_to_copy(volume, tmp_path, pruned, "came short: COMPLETE")
+    await fails_to_copy(volume, tmp_path, pruned, "truncated during the copy: COMPLETE")
 
 
 async def test_a_checkpoint_that_is_gone_is_told_and_leaves_nothing(volume, tmp_path):
