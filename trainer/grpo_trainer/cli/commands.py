@@ -77,6 +77,22 @@ def validate(arguments: Namespace) -> int:
     return ExitCode.SUCCESS
 
 
+def report(arguments: Namespace) -> int:
+    """Write a self-contained HTML page about runs, finished or not."""
+    from ..report import load_run, render_page
+
+    runs = [load_run(path, arguments.completions_mb * 1_000_000) for path in arguments.runs]
+    output: Path = arguments.output or arguments.runs[0] / "report.html"
+    title = " and ".join(dict.fromkeys(run.name for run in runs))
+    page = render_page(runs, title)
+    try:
+        output.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"--output: {output}: {error.strerror}") from error
+    print(output)
+    return ExitCode.SUCCESS
+
+
 def schema(arguments: Namespace) -> int:
     """Print the JSON schema of the manifest, for editors."""
     body = GRPOJob.model_json_schema(by_alias=True)

@@ -65,6 +65,20 @@ def build_parser() -> argparse.ArgumentParser:
     validate.add_argument("files", nargs="+", metavar="FILE", help="YAML or JSON, `-` for stdin")
     validate.set_defaults(command=commands.validate)
 
+    report = parsers.add_parser("report", help="write an HTML page about one or several runs")
+    report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directory")
+    report.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="default: report.html in the first RUN"
+    )
+    report.add_argument(
+        "--completions-mb",
+        type=int,
+        default=50,
+        metavar="MB",
+        help="most logged completions of each run to put into the page (default: 50)",
+    )
+    report.set_defaults(command=commands.report)
+
     schema = parsers.add_parser("schema", help="print the JSON schema of the manifest")
     schema.set_defaults(command=commands.schema)
     return parser
