@@ -62,4 +62,4 @@ async def test_a_range_that_cannot_hold_is_refused(api: client.ApiClient, spec: 
     message = json.loads(refused.value.body)["message"]
     for fault in local.value.faults:
         assert fault.path in message
-        assert fault.legal in message
+        assert fault.must in message

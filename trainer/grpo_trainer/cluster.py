@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_trainer.errors import InvalidInputError
+from grpo_trainer.errors import InvalidInputError, invalid, required
 from grpo_trainer.options import RunOptions
 from grpo_trainer.spec import ExitCode, GRPOJob, parse_manifest
 
@@ -37,10 +37,10 @@ class ClusterEnvironment:
     def read(cls, environment: Mapping[str, str]) -> "ClusterEnvironment":
         """Raises InvalidInputError for a missing variable or one that is not a number."""
         if "GRPO_RUN_DIR" not in environment:
-            raise InvalidInputError("GRPO_RUN_DIR: Required value: a directory on the volume")
+            raise InvalidInputError(required("GRPO_RUN_DIR", "a directory on the volume"))
         attempt = environment.get("GRPO_ATTEMPT", "0")
         if not attempt.isdecimal():
-            raise InvalidInputError(f"GRPO_ATTEMPT: Invalid value: {attempt!r}: must be a number")
+            raise InvalidInputError(invalid("GRPO_ATTEMPT", attempt, "must be a number"))
         return cls(
             spec_file=Path(environment.get("GRPO_SPEC", DEFAULT_SPEC)),
             run_dir=Path(environment["GRPO_RUN_DIR"]),

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from grpo_trainer.errors import InvalidInputError
+from grpo_trainer.errors import InvalidInputError, invalid
 
 VARIABLE = "GRPO_VLLM_PYTHON"
 PROBE_SECONDS = 180.0
@@ -67,11 +67,11 @@ def _probe(python: Path, deadline_seconds: float) -> dict[str, Any]:
 
 
 def _unfit(python: Path, reason: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"spec.producers.backend: 'vllm' is not legal here: {python} is no environment for it: "
-        f"{reason}. Build one from environments/vllm and name its python in {VARIABLE}, "
-        "or use transformers"
+    must = (
+        f"must be transformers, or have an environment: {python}: {reason}. Build one from "
+        f"environments/vllm and set {VARIABLE} to its python"
     )
+    return InvalidInputError(invalid("spec.producers.backend", "vllm", must))
 
 
 def _names(versions: dict[str, Any]) -> str:

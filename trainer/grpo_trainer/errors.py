@@ -1,15 +1,30 @@
-"""Errors that a user can mend, as opposed to faults of the infrastructure."""
+"""Errors that a user can fix, as opposed to faults of the infrastructure."""
 
 from collections.abc import Iterable
 
+from .spec.faults import Fault, forbidden, invalid, required
+
+__all__ = [
+    "Fault",
+    "InvalidDataError",
+    "InvalidInputError",
+    "forbidden",
+    "invalid",
+    "required",
+]
+
 
 class InvalidInputError(ValueError):
-    """Spec, data or model files are unfit; no retry mends it. One line per fault."""
+    """The spec, the data or the model's files are invalid: a retry would fail again.
 
-    def __init__(self, faults: str | Iterable[str]) -> None:
-        self.faults = (faults,) if isinstance(faults, str) else tuple(faults)
+    The message has one line for each fault. For a field use `invalid`, `required` or `forbidden`.
+    """
+
+    def __init__(self, faults: str | Fault | Iterable[str | Fault]) -> None:
+        each = (faults,) if isinstance(faults, str | Fault) else faults
+        self.faults = tuple(str(fault) for fault in each)
         super().__init__("\n".join(self.faults))
 
 
 class InvalidDataError(InvalidInputError):
-    """Rows of a data set are unfit; each fault names file and row."""
+    """Rows of a data set are invalid; each fault names file and row."""

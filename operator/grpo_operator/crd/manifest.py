@@ -4,9 +4,9 @@ from typing import Any
 
 import yaml
 
-from grpo_trainer.spec import API_GROUP, KIND, GRPOJobSpec, GRPOJobStatus
+from grpo_trainer.spec import API_GROUP, KIND, RULES, GRPOJobSpec, GRPOJobStatus
 
-from .rules import CROSS_FIELD_RULES, NAME_RULES, attach, immutability
+from .rules import NAME_RULES, attach, immutability, validation
 from .schema import Schema, structural_schema
 
 PLURAL = "grpojobs"
@@ -15,20 +15,38 @@ VERSION = "v1alpha1"
 
 _COLUMNS = (
     # name, type, path, shown only with -o wide, description
-    ("Phase", "string", ".status.phase", False, "Where the run is in its life"),
-    ("Step", "integer", ".status.progress.step", False, "Optimizer steps done"),
-    ("Reward", "number", ".status.metrics.reward", False, "Mean reward of the newest step"),
-    ("Samples/s", "number", ".status.metrics.samplesPerSecond", False, "Samples trained a second"),
-    ("Buffer", "integer", ".status.metrics.bufferDepth", False, "Scored groups that wait"),
+    ("Phase", "string", ".status.phase", False, "Phase of the job"),
+    ("Step", "integer", ".status.progress.step", False, "Completed optimizer steps"),
+    ("Reward", "number", ".status.metrics.reward", False, "Mean reward of the latest step"),
+    (
+        "Samples/s",
+        "number",
+        ".status.metrics.samplesPerSecond",
+        False,
+        "Completions per second",
+    ),
+    ("Buffer", "integer", ".status.metrics.bufferDepth", False, "Scored groups in the buffer"),
     ("Attempt", "integer", ".status.attempt", False, "Number of the current attempt"),
-    ("Steps", "integer", ".status.progress.totalSteps", True, "Optimizer steps of the whole run"),
-    ("ETA", "number", ".status.progress.etaSeconds", True, "Seconds left"),
-    ("Idle", "number", ".status.metrics.consumerIdleRatio", True, "Consumer time spent waiting"),
-    ("Staleness", "number", ".status.metrics.staleness", True, "Mean age of samples, in versions"),
+    ("Steps", "integer", ".status.progress.totalSteps", True, "Planned optimizer steps"),
+    ("ETA", "number", ".status.progress.etaSeconds", True, "Estimated seconds to the end"),
+    (
+        "Idle",
+        "number",
+        ".status.metrics.consumerIdleRatio",
+        True,
+        "Idle ratio of the consumers",
+    ),
+    (
+        "Staleness",
+        "number",
+        ".status.metrics.staleness",
+        True,
+        "Mean staleness in versions",
+    ),
     ("Producers", "integer", ".status.workers.producersReady", True, "Producers ready"),
     ("Consumers", "integer", ".status.workers.consumersReady", True, "Consumers ready"),
-    ("Restarts", "integer", ".status.restarts", True, "Failures so far"),
-    ("Checkpoint", "integer", ".status.checkpoint.step", True, "Step of the newest checkpoint"),
+    ("Restarts", "integer", ".status.restarts", True, "Restarts after failures"),
+    ("Checkpoint", "integer", ".status.checkpoint.step", True, "Step of the latest checkpoint"),
     ("Cluster", "string", ".status.rayClusterName", True, "The RayCluster"),
     ("Age", "date", ".metadata.creationTimestamp", False, "Time since creation"),
 )
@@ -105,12 +123,12 @@ def _root() -> Schema:
 
 def _spec() -> Schema:
     spec = structural_schema(GRPOJobSpec)
-    # A local run keeps its files in a directory; pods need a volume.
+    # A local run writes to a directory; pods need a volume.
     spec["required"] = ["storage"]
-    for rule in CROSS_FIELD_RULES:
-        attach(spec, rule)
-    for schema, rule in list(immutability(spec)):
-        attach(schema, rule)
+    for rule in RULES:
+        attach(spec, validation(rule))
+    for schema, transition in list(immutability(spec)):
+        attach(schema, transition)
     return spec
 
 

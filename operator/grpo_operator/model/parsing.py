@@ -5,12 +5,12 @@ from datetime import datetime
 from typing import Any
 
 from grpo_trainer.spec import (
-    Fault,
     GRPOJobSpec,
     GRPOJobStatus,
     InvalidManifestError,
     parse_manifest,
 )
+from grpo_trainer.spec.faults import required
 
 from .naming import JOB_LABEL, UID_LABEL, attempt_of
 from .observed import Cluster, Job, Pod, Problem, RayJob, RayJobState, Role
@@ -67,7 +67,7 @@ def _spec(raw: Object) -> tuple[GRPOJobSpec | None, str]:
     except InvalidManifestError as error:
         return None, str(error)
     if spec.storage is None:
-        return None, str(Fault("spec.storage", None, "required in a cluster"))
+        return None, str(required("spec.storage", "in a cluster"))
     return spec, ""
 
 

@@ -74,10 +74,10 @@ def test_validation_tells_every_fault_of_every_file_one_per_line(here, capsys):
     assert main(["validate", "bad.yaml", "job.yaml", "none.yaml"]) == 64
     told = capsys.readouterr()
     assert told.out == "job.yaml: valid\n"
-    assert [line.split(" is not legal")[0] for line in told.err.splitlines()] == [
-        "bad.yaml, document 1: spec.seed: -1",
-        "bad.yaml, document 1: spec.batch.trainBatchSize: 30",
-        "bad.yaml, document 2: kind: 'Pod'",
+    assert [line.split(": must")[0] for line in told.err.splitlines()] == [
+        "bad.yaml, document 1: spec.seed: Invalid value: -1",
+        "bad.yaml, document 1: spec.batch.trainBatchSize: Invalid value: 30",
+        'bad.yaml, document 2: kind: Invalid value: "Pod"',
         "none.yaml: No such file or directory",
     ]
 
@@ -124,7 +124,7 @@ def test_a_run_of_bad_input_ends_with_code_64_and_one_line(here):
     done = grpo("run", "job.yaml", "-g", "1", cwd=here)
     assert (done.returncode, done.stdout) == (64, "")
     assert done.stderr == (
-        "job.yaml: spec.sampling.numGenerations: 1 is not legal: should be greater than or equal "
+        "job.yaml: spec.sampling.numGenerations: Invalid value: 1: must be greater than or equal "
         "to 2 (set by -g/--num-generations)\n"
     )
 
@@ -215,8 +215,8 @@ def test_a_directory_of_another_run_is_refused_with_every_difference(here, drive
     first, *differences = capsys.readouterr().err.splitlines()
     assert first.startswith("--run-dir: out holds a run of another spec")
     assert differences == [
-        "spec.seed: 7 is not legal: 9, with which the run began",
-        "spec.sampling.numGenerations: 4 is not legal: 8, with which the run began",
+        "spec.seed: Invalid value: 7: must be 9, as in the run so far",
+        "spec.sampling.numGenerations: Invalid value: 4: must be 8, as in the run so far",
     ]
     assert driver == []
 

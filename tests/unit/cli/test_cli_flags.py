@@ -229,10 +229,10 @@ def test_a_wrong_value_names_its_flag(arguments, message):
 def test_all_faults_of_the_flags_are_told_at_once_each_with_its_flag():
     with pytest.raises(InvalidInputError) as caught:
         job_from("-g", "1", "-lr", "nan", "-tbs", "30")
-    assert [fault.split(" is not legal")[0] for fault in caught.value.faults] == [
-        "command line: spec.algorithm.learningRate: nan",
-        "command line: spec.sampling.numGenerations: 1",
-        "command line: spec.batch.trainBatchSize: 30",
+    assert [fault.split(": must")[0] for fault in caught.value.faults] == [
+        "command line: spec.algorithm.learningRate: Invalid value: NaN",
+        "command line: spec.sampling.numGenerations: Invalid value: 1",
+        "command line: spec.batch.trainBatchSize: Invalid value: 30",
     ]
     assert caught.value.faults[1].endswith("(set by -g/--num-generations)")
 

@@ -41,7 +41,7 @@ def test_every_document_of_a_file_is_read_and_empty_ones_are_left_out(file):
 
 def test_a_run_takes_one_manifest(file):
     path = file(f"{HEAD}---\n{HEAD}")
-    with pytest.raises(InvalidInputError, match="holds 2 manifests; one is legal here"):
+    with pytest.raises(InvalidInputError, match="contains 2 manifests, must contain one"):
         read_document(path)
 
 
@@ -78,8 +78,8 @@ def test_a_json_file_keeps_characters_beyond_the_basic_plane(file):
         (b"a: \xff\n", "position 3: invalid start byte, in UTF-8 text"),
         (b"a: \x00\n", "position 3: special characters are not allowed"),
         ("[" * 600, "nested too deeply for a manifest"),
-        ("", "holds no manifest; GRPOJob of grpo-operator.io/v1alpha1 is legal"),
-        ("---\n# nothing\n", "holds no manifest"),
+        ("", "Required value: a GRPOJob of grpo-operator.io/v1alpha1"),
+        ("---\n# nothing\n", "Required value: a GRPOJob"),
     ],
 )
 def test_a_malformed_file_is_one_fault_with_its_place(file, content, message):
@@ -93,7 +93,7 @@ def test_a_malformed_file_is_one_fault_with_its_place(file, content, message):
         ("", "line 1, column 1: Expecting value"),
         (b'"\xff"', "not JSON in UTF-8"),
         ("[" * 200_000, "not JSON in UTF-8"),
-        ("null", "holds no manifest"),
+        ("null", "Required value: a GRPOJob"),
     ],
 )
 def test_malformed_json_is_one_fault_with_its_place(file, content, message):
@@ -109,7 +109,7 @@ def test_an_object_of_another_kind_is_one_fault(file):
     path = file("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n")
     with pytest.raises(InvalidInputError) as caught:
         read_document(path).parse()
-    assert caught.value.faults == (f"{path}: kind: 'Pod' is not legal: GRPOJob",)
+    assert caught.value.faults == (f'{path}: kind: Invalid value: "Pod": must be GRPOJob',)
 
 
 def test_every_fault_of_a_manifest_is_told_with_its_file(file):

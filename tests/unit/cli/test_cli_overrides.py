@@ -70,7 +70,7 @@ def test_faults_of_file_and_flags_come_together_and_say_whose_they_are():
     with pytest.raises(InvalidInputError) as caught:
         merged(document(seed=-1), "-g", "1")
     file_fault, flag_fault = sorted(caught.value.faults, key=len)
-    assert file_fault.startswith("job.yaml: spec.seed: -1 is not legal")
+    assert file_fault.startswith("job.yaml: spec.seed: Invalid value: -1: must")
     assert flag_fault.endswith("(set by -g/--num-generations)")
 
 

@@ -100,7 +100,9 @@ def test_a_model_that_is_not_built_in_keeps_its_path_and_makes_nothing(tmp_path,
 
 
 def test_an_unknown_built_in_model_is_refused_with_the_known_one(tmp_path):
-    with pytest.raises(InvalidInputError, match=r"'builtin://huge'.*must be builtin://tiny"):
+    with pytest.raises(
+        InvalidInputError, match=r'Invalid value: "builtin://huge": must be builtin://tiny'
+    ):
         resolve_model_path("builtin://huge", RewardType.BOXED, tmp_path)
 
 

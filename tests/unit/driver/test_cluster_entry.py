@@ -23,7 +23,10 @@ def test_the_environment_says_where_and_which_attempt() -> None:
 
 @pytest.mark.parametrize(
     ("environment", "named"),
-    [({}, "GRPO_RUN_DIR"), ({"GRPO_RUN_DIR": "/d", "GRPO_ATTEMPT": "x"}, "GRPO_ATTEMPT: 'x'")],
+    [
+        ({}, "GRPO_RUN_DIR"),
+        ({"GRPO_RUN_DIR": "/d", "GRPO_ATTEMPT": "x"}, 'GRPO_ATTEMPT: Invalid value: "x"'),
+    ],
 )
 def test_a_missing_or_odd_variable_is_named(environment: dict[str, str], named: str) -> None:
     with pytest.raises(InvalidInputError, match=named):
@@ -49,5 +52,5 @@ def test_a_bad_spec_exits_64_with_every_fault(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 64
-    assert "spec.seed: -1" in done.stderr
-    assert "spec.numEpisodes: 0" in done.stderr
+    assert "spec.seed: Invalid value: -1" in done.stderr
+    assert "spec.numEpisodes: Invalid value: 0" in done.stderr

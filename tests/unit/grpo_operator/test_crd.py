@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from grpo_operator.crd import crd, render
-from grpo_operator.crd.rules import CROSS_FIELD_RULES, MUTABLE
-from grpo_trainer.spec import GRPOJobSpec, GRPOJobStatus
+from grpo_operator.crd.rules import MUTABLE
+from grpo_trainer.spec import RULES, GRPOJobSpec, GRPOJobStatus
 
 ROOT = Path(__file__).resolve().parents[3]
 VERSION = crd()["spec"]["versions"][0]
@@ -123,8 +123,8 @@ def test_mutable_fields_exist_and_are_not_frozen(path):
 
 
 def test_rules_across_fields_point_at_fields_that_exist():
-    for rule in CROSS_FIELD_RULES:
-        at(rule.field.lstrip("."))
+    for rule in RULES:
+        at(rule.field)
 
 
 def test_scale_and_status_are_subresources():

@@ -43,7 +43,7 @@ DELETE = DeleteCluster("cluster-uid")
 
 
 def test_a_job_with_a_faulty_spec_fails_and_creates_nothing():
-    seen = observed(job(faults="spec.seed: -1 is not legal"), **NOTHING)
+    seen = observed(job(faults="spec.seed: Invalid value: -1"), **NOTHING)
     decision = decide(seen, NOW)
     assert decision.actions == ()
     assert decision.status.phase is Phase.FAILED

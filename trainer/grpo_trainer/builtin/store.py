@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from ..errors import InvalidInputError
+from ..errors import InvalidInputError, invalid
 from ..spec.training import RewardType
 from .names import SCHEME, is_builtin
 from .recipe import CompletionFormat, OnProgress, Recipe, tiny_recipe
@@ -39,7 +39,7 @@ def resolve_model_path(
     if not is_builtin(path):
         return path
     if path != TINY:
-        raise InvalidInputError(f"spec.model.path: Invalid value: {path!r}: must be {TINY}")
+        raise InvalidInputError(invalid("spec.model.path", path, f"must be {TINY}"))
     form = CompletionFormat.for_reward(reward)
     return str(ensure_tiny_model(cache, completion_format=form, on_progress=on_progress))
 

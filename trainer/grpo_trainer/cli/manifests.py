@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from ..errors import InvalidInputError
+from ..errors import InvalidInputError, invalid, required
 from ..spec import API_VERSION, KIND, GRPOJob, InvalidManifestError, parse_manifest
 
 STANDARD_INPUT = "-"
@@ -34,7 +34,7 @@ class Document:
         """
         if isinstance(self.data, dict) and self.data.get("kind", KIND) != KIND:
             kind = self.data["kind"]
-            raise InvalidInputError(f"{self.source}: kind: {kind!r} is not legal: {KIND}")
+            raise InvalidInputError(f"{self.source}: {invalid('kind', kind, f'must be {KIND}')}")
         try:
             return parse_manifest(self.data)
         except InvalidManifestError as error:
@@ -56,7 +56,7 @@ def read_documents(path: str) -> list[Document]:
     load = _load_json if path.endswith(".json") else _load_yaml
     documents = [data for data in load(source, content) if data is not None]
     if not documents:
-        raise InvalidInputError(f"{source}: holds no manifest; {KIND} of {API_VERSION} is legal")
+        raise InvalidInputError(required(source, f"a {KIND} of {API_VERSION}"))
     if len(documents) == 1:
         return [Document(source, documents[0])]
     return [Document(f"{source}, document {n}", data) for n, data in enumerate(documents, 1)]
@@ -66,7 +66,7 @@ def read_document(path: str) -> Document:
     """The only manifest of a file; raises as `read_documents`, and for a second one."""
     documents = read_documents(path)
     if len(documents) > 1:
-        raise InvalidInputError(f"{path}: holds {len(documents)} manifests; one is legal here")
+        raise InvalidInputError(f"{path}: contains {len(documents)} manifests, must contain one")
     return documents[0]
 
 

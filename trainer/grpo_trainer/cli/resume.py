@@ -1,9 +1,11 @@
 """What may change between the starts of one run."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..spec import MUTABLE_FIELDS, Fault, GRPOJobSpec
+from ..errors import Fault, invalid
+from ..spec import MUTABLE_FIELDS, GRPOJobSpec
 
 _MAX_STEPS = "spec.maxSteps"
 
@@ -19,9 +21,9 @@ def spec_differences(old: GRPOJobSpec, new: GRPOJobSpec) -> list[Fault]:
     for path, before, after in _changes("spec", _plain(old), _plain(new)):
         longer = path == _MAX_STEPS and (after is None or (before is not None and after > before))
         if path not in MUTABLE_FIELDS and not longer:
-            legal = f"{before!r}, with which the run began"
+            initial = "absent" if before is None else json.dumps(before, ensure_ascii=False)
             more = " or more" if path == _MAX_STEPS and before is not None else ""
-            faults.append(Fault(path, after, legal + more))
+            faults.append(invalid(path, after, f"must be {initial}{more}, as in the run so far"))
     return faults
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from grpo_trainer.errors import InvalidInputError
+from grpo_trainer.errors import InvalidInputError, invalid
 from grpo_trainer.spec import Dtype, ResolvedAlgorithm
 
 from .parallel_dims import (
@@ -170,10 +170,8 @@ def load_model(options: PolicyOptions, path: str) -> Any:
             local_files_only=Path(path).is_dir(),
         )
     except (OSError, ValueError) as error:
-        raise InvalidInputError(
-            f"spec.model.path: {path!r} is not legal: no causal language model could be loaded "
-            f"from it: {error}"
-        ) from error
+        must = f"must be a causal language model that can be loaded: {error}"
+        raise InvalidInputError(invalid("spec.model.path", path, must)) from error
     model.config.use_cache = False
     return model
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_trainer.errors import InvalidInputError
+from grpo_trainer.errors import InvalidInputError, invalid
 
 COMPLETE = "COMPLETE"
 TRAINER_STATE = "trainer"
@@ -37,10 +37,8 @@ class Checkpoint:
 def read_checkpoint(path: Path) -> Checkpoint:
     """The checkpoint in a directory; raises InvalidInputError unless it is complete."""
     if not (path / COMPLETE).exists():
-        raise InvalidInputError(
-            f"spec.checkpoint.resumeFrom: Invalid value: {str(path)!r}: must be a directory step-N "
-            f"that contains a file {COMPLETE}"
-        )
+        must = f"must be a directory step-N that contains a file {COMPLETE}"
+        raise InvalidInputError(invalid("spec.checkpoint.resumeFrom", str(path), must))
     return Checkpoint(int((path / COMPLETE).read_text()), path)
 
 

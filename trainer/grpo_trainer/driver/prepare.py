@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_trainer.builtin import OnProgress, default_cache, resolve_model_path
 from grpo_trainer.data import EncodedPrompts, encode_prompts, load_rows
-from grpo_trainer.errors import InvalidInputError
+from grpo_trainer.errors import InvalidInputError, invalid
 from grpo_trainer.messages import Row, SamplingParams
 from grpo_trainer.rewards import check_rows, stop_strings, system_prompt
 from grpo_trainer.spec import GRPOJobSpec
@@ -116,10 +116,11 @@ def check_context(spec: GRPOJobSpec, path: str) -> None:
     limit = getattr(config, "max_position_embeddings", None)
     prompt, completion = spec.sampling.max_prompt_tokens, spec.sampling.max_new_tokens
     if limit is not None and prompt + completion > limit:
-        raise InvalidInputError(
-            f"spec.sampling.maxNewTokens: {completion} is not legal: with maxPromptTokens {prompt} "
-            f"at most {limit - prompt}, for the context of {path} is {limit} tokens"
+        must = (
+            f"must be at most {limit - prompt} with maxPromptTokens {prompt}: the context of "
+            f"{path} has {limit} tokens"
         )
+        raise InvalidInputError(invalid("spec.sampling.maxNewTokens", completion, must))
 
 
 def load_tokenizer(path: str, *, trust_remote_code: bool) -> Any:
@@ -137,6 +138,5 @@ def load_tokenizer(path: str, *, trust_remote_code: bool) -> Any:
 
 def _unfit_model(path: str, part: str, error: Exception) -> InvalidInputError:
     reason = str(error).splitlines()[0] if str(error) else repr(error)
-    return InvalidInputError(
-        f"spec.model.path: {path!r} is not legal: no {part} could be loaded from it: {reason}"
-    )
+    must = f"must be a model with a {part} that can be loaded: {reason}"
+    return InvalidInputError(invalid("spec.model.path", path, must))

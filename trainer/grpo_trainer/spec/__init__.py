@@ -3,10 +3,11 @@
 from .base import API_GROUP, API_VERSION, KIND, MAX_NAME_LENGTH
 from .cluster import CPU, Backend, WeightTransport, WeightUpdate
 from .derived import ResolvedAlgorithm, resolve_algorithm
-from .faults import InvalidManifestError, parse_manifest
+from .faults import Fault
 from .job import GRPOJob, GRPOJobSpec, Metadata
 from .mutability import MUTABLE_FIELDS
-from .rules import Fault
+from .parsing import InvalidManifestError, parse_manifest
+from .rules import RULES, Rule
 from .status import (
     CheckpointStatus,
     Condition,
@@ -30,6 +31,7 @@ __all__ = [
     "KIND",
     "MAX_NAME_LENGTH",
     "MUTABLE_FIELDS",
+    "RULES",
     "AlgorithmName",
     "Backend",
     "CheckpointStatus",
@@ -51,6 +53,7 @@ __all__ = [
     "ProgressStatus",
     "ResolvedAlgorithm",
     "RewardType",
+    "Rule",
     "RunState",
     "WeightTransport",
     "WeightUpdate",

@@ -35,16 +35,16 @@ class AccessMode(StrEnum):
     READ_WRITE_MANY = "ReadWriteMany"
 
 
-def _at_least_one(modes: tuple[AccessMode, ...]) -> tuple[AccessMode, ...]:
+def _not_empty(modes: tuple[AccessMode, ...]) -> tuple[AccessMode, ...]:
     if not modes:
-        raise PydanticCustomError("too_short", "should name at least one")
+        raise PydanticCustomError("too_short", "must have at least 1 item")
     return modes
 
 
-# A `min_length` would also count the legal ones of a list that has others.
+# `min_length` would also fail where the items themselves are invalid.
 AccessModes = Annotated[
     tuple[AccessMode, ...],
-    AfterValidator(_at_least_one),
+    AfterValidator(_not_empty),
     Field(json_schema_extra={"minItems": 1}),
 ]
 

@@ -1,4 +1,4 @@
-"""What may change in a job that exists; all else is fixed at its creation."""
+"""The mutable fields: the definition's transition rules and the documentation are made from it."""
 
 MUTABLE_FIELDS = frozenset(
     {
@@ -11,4 +11,4 @@ MUTABLE_FIELDS = frozenset(
         "spec.ttlSecondsAfterFinished",
     }
 )
-"""Paths in a manifest."""
+"""Paths in a manifest of the fields that may change; all others are fixed at creation."""

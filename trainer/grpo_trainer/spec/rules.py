@@ -1,168 +1,284 @@
-"""Rules across fields. Each is a pure function of the spec that yields the faults it finds."""
+"""Rules across fields, each in one record: the check, the same check in CEL, and the message.
 
-from collections.abc import Callable, Iterator
+`broken_rules` applies the checks here; the CustomResourceDefinition carries their CEL, so that the
+API server refuses the same manifests with the same words.
+"""
+
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .base import Record
 from .cluster import Backend, WeightUpdate
+from .faults import Fault, FaultKind, invalid
 from .training import Dtype, RewardType
 
 if TYPE_CHECKING:
     from .job import GRPOJobSpec
 
 
-@dataclass(frozen=True)
-class Fault:
-    """One thing wrong with a manifest: where, what it is, and what would be legal."""
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A number in a message."""
 
-    path: str
-    value: Any
-    legal: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.value!r} is not legal: {self.legal}"
+    cel: str
+    value: Callable[["GRPOJobSpec"], Any]
 
 
-def _parallel_sizes(spec: "GRPOJobSpec") -> Iterator[Fault]:
-    c = spec.consumers
-    parallel = c.tensor_parallel_size * c.pipeline_parallel_size
-    if spec.consumer_processes % parallel:
-        yield Fault(
-            "spec.consumers.processesPerReplica",
-            c.processes_per_replica,
-            f"replicas x processesPerReplica ({spec.consumer_processes}) must be a multiple of "
-            f"tensorParallelSize x pipelineParallelSize ({parallel})",
-        )
-    if c.pipeline_parallel_size > 1 and c.zero_stage == 2:
-        yield Fault(
-            "spec.consumers.zeroStage",
-            c.zero_stage,
-            "0 or 1 with pipelineParallelSize > 1: a pipeline adds to gradients that stage 2 frees",
-        )
-    if parallel > 1 and c.zero_stage > 0 and spec.model.dtype is Dtype.FLOAT32:
-        yield Fault(
-            "spec.consumers.zeroStage",
-            c.zero_stage,
-            "0 with float32 and tensor or pipeline parallelism, or set model.dtype: bfloat16",
-        )
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule across fields."""
+
+    field: str
+    """Path below `spec` of the field at fault."""
+    cel: str
+    """Holds for a valid spec, which CEL calls `self` and its previous version `oldSelf`."""
+    holds: Callable[["GRPOJobSpec"], bool] | None
+    """The same in Python; None where only the API server checks it."""
+    must: str
+    """The message, with `{}` for each operand."""
+    operands: tuple[Operand, ...] = ()
+    kind: FaultKind = FaultKind.INVALID
+    shown: bool = True
+    """Whether CEL can write the value of the field, which the API server itself does not."""
 
 
-def _batch_relations(spec: "GRPOJobSpec") -> Iterator[Fault]:
-    b = spec.batch
-    if b.train_batch_size % b.train_minibatch_size:
-        yield Fault(
-            "spec.batch.trainBatchSize",
-            b.train_batch_size,
-            f"a multiple of trainMinibatchSize ({b.train_minibatch_size})",
-        )
-    if b.inference_batch_size % b.inference_microbatch_size:
-        yield Fault(
-            "spec.batch.inferenceBatchSize",
-            b.inference_batch_size,
-            f"a multiple of inferenceMicrobatchSize ({b.inference_microbatch_size})",
-        )
-    samples = b.train_minibatch_size * spec.sampling.num_generations
-    if b.train_microbatch_size > samples:
-        yield Fault(
-            "spec.batch.trainMicrobatchSize",
-            b.train_microbatch_size,
-            f"at most trainMinibatchSize x numGenerations ({samples}) samples",
-        )
+def field_value(spec: "GRPOJobSpec", path: str) -> Any:
+    """The value at a manifest's path below `spec`; None where a record on the way is absent."""
+    value: Any = spec
+    for part in path.split("."):
+        value = getattr(value, re.sub("[A-Z]", lambda m: f"_{m[0].lower()}", part), None)
+    return value.plain() if isinstance(value, Record) else value
 
 
-def _algorithm(spec: "GRPOJobSpec") -> Iterator[Fault]:
-    dynamic = spec.algorithm.dynamic_sampling
-    if dynamic.min_accuracy >= dynamic.max_accuracy:
-        yield Fault(
-            "spec.algorithm.dynamicSampling.minAccuracy",
-            dynamic.min_accuracy,
-            f"less than maxAccuracy ({dynamic.max_accuracy})",
-        )
-    tokens = spec.algorithm.overlong.buffer_tokens
-    if tokens is not None and tokens > spec.sampling.max_new_tokens:
-        yield Fault(
-            "spec.algorithm.overlong.bufferTokens",
-            tokens,
-            f"at most sampling.maxNewTokens ({spec.sampling.max_new_tokens})",
-        )
+def _field(path: str) -> Operand:
+    return Operand(f"self.{path}", lambda spec: field_value(spec, path))
 
 
-def _reward(spec: "GRPOJobSpec") -> Iterator[Fault]:
-    reward = spec.reward
-    if reward.type is RewardType.CUSTOM and reward.custom is None:
-        yield Fault("spec.reward.custom", None, "type custom needs {module, function}")
-    if reward.type is not RewardType.CUSTOM and reward.custom is not None:
-        yield Fault("spec.reward.type", str(reward.type), "custom, when reward.custom is given")
+_PROCESSES = Operand(
+    "self.consumers.replicas * self.consumers.processesPerReplica",
+    lambda spec: spec.consumer_processes,
+)
+_PARALLEL = Operand(
+    "self.consumers.tensorParallelSize * self.consumers.pipelineParallelSize",
+    lambda spec: spec.consumers.tensor_parallel_size * spec.consumers.pipeline_parallel_size,
+)
+_MINIBATCH_SAMPLES = Operand(
+    "self.batch.trainMinibatchSize * self.sampling.numGenerations",
+    lambda spec: spec.batch.train_minibatch_size * spec.sampling.num_generations,
+)
 
+_CONSUMERS = (
+    Rule(
+        field="consumers.processesPerReplica",
+        cel=f"({_PROCESSES.cel}) % ({_PARALLEL.cel}) == 0",
+        holds=lambda s: s.consumer_processes % _PARALLEL.value(s) == 0,
+        must="replicas x processesPerReplica ({}) must be a multiple of "
+        "tensorParallelSize x pipelineParallelSize ({})",
+        operands=(_PROCESSES, _PARALLEL),
+    ),
+    Rule(
+        field="consumers.zeroStage",
+        cel="self.consumers.pipelineParallelSize == 1 || self.consumers.zeroStage != 2",
+        holds=lambda s: s.consumers.pipeline_parallel_size == 1 or s.consumers.zero_stage != 2,
+        must="must be 0 or 1 with pipelineParallelSize > 1: a pipeline accumulates into gradients "
+        "that stage 2 frees",
+    ),
+    Rule(
+        field="consumers.zeroStage",
+        cel=f"{_PARALLEL.cel} == 1 || self.consumers.zeroStage == 0 || "
+        "self.model.dtype != 'float32'",
+        holds=lambda s: (
+            _PARALLEL.value(s) == 1
+            or s.consumers.zero_stage == 0
+            or s.model.dtype is not Dtype.FLOAT32
+        ),
+        must="must be 0 with float32 and tensor or pipeline parallelism, or set "
+        "model.dtype: bfloat16",
+    ),
+)
 
-def _producers(spec: "GRPOJobSpec") -> Iterator[Fault]:
-    p = spec.producers
-    if p.min_available > p.replicas:
-        yield Fault(
-            "spec.producers.minAvailable", p.min_available, f"at most replicas ({p.replicas})"
-        )
-    if p.tensor_parallel_size > 1 and p.backend is Backend.TRANSFORMERS:
-        yield Fault(
-            "spec.producers.tensorParallelSize", p.tensor_parallel_size, "1, or set backend: vllm"
-        )
-    if p.weight_update is WeightUpdate.IN_FLIGHT and p.backend is Backend.TRANSFORMERS:
-        yield Fault(
-            "spec.producers.weightUpdate",
-            str(p.weight_update),
-            "betweenRequests, or set backend: vllm",
-        )
-
-
-def _autoscale(spec: "GRPOJobSpec") -> Iterator[Fault]:
-    p, scale = spec.producers, spec.producers.autoscale
-    if scale is None:
-        return
-    low, high = scale.min_replicas, scale.max_replicas
-    if low > high:
-        yield Fault("spec.producers.autoscale.minReplicas", low, f"at most maxReplicas ({high})")
-    elif not low <= p.replicas <= high:
-        yield Fault(
-            "spec.producers.replicas", p.replicas, f"within autoscale's range ({low} to {high})"
-        )
-    if p.min_available > low:
-        yield Fault(
-            "spec.producers.minAvailable",
-            p.min_available,
-            f"at most autoscale.minReplicas ({low})",
-        )
-    if spec.queue_name is not None:
-        yield Fault(
-            "spec.queueName",
-            spec.queue_name,
-            "absent with producers.autoscale: Kueue reserves quota for a fixed number of pods",
-        )
-
-
-def _storage(spec: "GRPOJobSpec") -> Iterator[Fault]:
-    storage = spec.storage
-    if storage is not None and (storage.claim_name is None) == (storage.size is None):
-        given = {"claimName": storage.claim_name, "size": storage.size}
-        yield Fault("spec.storage", given, "exactly one of claimName and size")
-
-
-def _environment(spec: "GRPOJobSpec") -> Iterator[Fault]:
-    names = [variable.name for variable in spec.env]
-    for name in sorted({n for n in names if names.count(n) > 1}):
-        yield Fault("spec.env", name, "each name once")
-
-
-RULES: tuple[Callable[["GRPOJobSpec"], Iterator[Fault]], ...] = (
-    _parallel_sizes,
-    _batch_relations,
-    _algorithm,
-    _reward,
-    _producers,
-    _autoscale,
-    _storage,
-    _environment,
+_BATCH = (
+    Rule(
+        field="batch.trainBatchSize",
+        cel="self.batch.trainBatchSize % self.batch.trainMinibatchSize == 0",
+        holds=lambda s: s.batch.train_batch_size % s.batch.train_minibatch_size == 0,
+        must="must be a multiple of trainMinibatchSize ({})",
+        operands=(_field("batch.trainMinibatchSize"),),
+    ),
+    Rule(
+        field="batch.inferenceBatchSize",
+        cel="self.batch.inferenceBatchSize % self.batch.inferenceMicrobatchSize == 0",
+        holds=lambda s: s.batch.inference_batch_size % s.batch.inference_microbatch_size == 0,
+        must="must be a multiple of inferenceMicrobatchSize ({})",
+        operands=(_field("batch.inferenceMicrobatchSize"),),
+    ),
+    Rule(
+        field="batch.trainMicrobatchSize",
+        cel=f"self.batch.trainMicrobatchSize <= {_MINIBATCH_SAMPLES.cel}",
+        holds=lambda s: s.batch.train_microbatch_size <= _MINIBATCH_SAMPLES.value(s),
+        must="must be at most trainMinibatchSize x numGenerations ({}) samples",
+        operands=(_MINIBATCH_SAMPLES,),
+    ),
 )
 
 
+def _overlong_fits(spec: "GRPOJobSpec") -> bool:
+    tokens = spec.algorithm.overlong.buffer_tokens
+    return tokens is None or tokens <= spec.sampling.max_new_tokens
+
+
+_ALGORITHM = (
+    Rule(
+        field="algorithm.dynamicSampling.minAccuracy",
+        cel="self.algorithm.dynamicSampling.minAccuracy < "
+        "self.algorithm.dynamicSampling.maxAccuracy",
+        holds=lambda s: (
+            s.algorithm.dynamic_sampling.min_accuracy < s.algorithm.dynamic_sampling.max_accuracy
+        ),
+        must="must be less than maxAccuracy ({})",
+        operands=(_field("algorithm.dynamicSampling.maxAccuracy"),),
+    ),
+    Rule(
+        field="algorithm.overlong.bufferTokens",
+        cel="!has(self.algorithm.overlong.bufferTokens) || "
+        "self.algorithm.overlong.bufferTokens <= self.sampling.maxNewTokens",
+        holds=_overlong_fits,
+        must="must be at most sampling.maxNewTokens ({})",
+        operands=(_field("sampling.maxNewTokens"),),
+    ),
+    Rule(
+        field="reward.custom",
+        cel="self.reward.type != 'custom' || has(self.reward.custom)",
+        holds=lambda s: s.reward.type is not RewardType.CUSTOM or s.reward.custom is not None,
+        must="type custom needs {{module, function}}",
+        kind=FaultKind.REQUIRED,
+    ),
+    Rule(
+        field="reward.custom",
+        cel="self.reward.type == 'custom' || !has(self.reward.custom)",
+        holds=lambda s: s.reward.type is RewardType.CUSTOM or s.reward.custom is None,
+        must="only with type custom",
+        kind=FaultKind.FORBIDDEN,
+    ),
+)
+
+_SCALE = "self.producers.autoscale"
+
+
+def _replicas_in_range(spec: "GRPOJobSpec") -> bool:
+    scale = spec.producers.autoscale
+    if scale is None or scale.min_replicas > scale.max_replicas:
+        return True
+    return scale.min_replicas <= spec.producers.replicas <= scale.max_replicas
+
+
+_PRODUCERS = (
+    Rule(
+        field="producers.minAvailable",
+        cel="self.producers.minAvailable <= self.producers.replicas",
+        holds=lambda s: s.producers.min_available <= s.producers.replicas,
+        must="must be at most replicas ({})",
+        operands=(_field("producers.replicas"),),
+    ),
+    Rule(
+        field="producers.tensorParallelSize",
+        cel="self.producers.tensorParallelSize == 1 || self.producers.backend != 'transformers'",
+        holds=lambda s: (
+            s.producers.tensor_parallel_size == 1 or s.producers.backend is not Backend.TRANSFORMERS
+        ),
+        must="must be 1, or set backend: vllm",
+    ),
+    Rule(
+        field="producers.weightUpdate",
+        cel="self.producers.weightUpdate == 'betweenRequests' || self.producers.backend == 'vllm'",
+        holds=lambda s: (
+            s.producers.weight_update is WeightUpdate.BETWEEN_REQUESTS
+            or s.producers.backend is Backend.VLLM
+        ),
+        must="must be betweenRequests, or set backend: vllm",
+    ),
+    Rule(
+        field="producers.autoscale.minReplicas",
+        cel=f"!has({_SCALE}) || {_SCALE}.minReplicas <= {_SCALE}.maxReplicas",
+        holds=lambda s: (
+            s.producers.autoscale is None
+            or s.producers.autoscale.min_replicas <= s.producers.autoscale.max_replicas
+        ),
+        must="must be at most maxReplicas ({})",
+        operands=(_field("producers.autoscale.maxReplicas"),),
+    ),
+    Rule(
+        field="producers.replicas",
+        cel=f"!has({_SCALE}) || {_SCALE}.minReplicas > {_SCALE}.maxReplicas || "
+        f"({_SCALE}.minReplicas <= self.producers.replicas && "
+        f"self.producers.replicas <= {_SCALE}.maxReplicas)",
+        holds=_replicas_in_range,
+        must="must be within autoscale's range ({} to {})",
+        operands=(
+            _field("producers.autoscale.minReplicas"),
+            _field("producers.autoscale.maxReplicas"),
+        ),
+    ),
+    Rule(
+        field="producers.minAvailable",
+        cel=f"!has({_SCALE}) || self.producers.minAvailable <= {_SCALE}.minReplicas",
+        holds=lambda s: (
+            s.producers.autoscale is None
+            or s.producers.min_available <= s.producers.autoscale.min_replicas
+        ),
+        must="must be at most autoscale.minReplicas ({})",
+        operands=(_field("producers.autoscale.minReplicas"),),
+    ),
+    Rule(
+        field="queueName",
+        cel=f"!has({_SCALE}) || !has(self.queueName)",
+        holds=lambda s: s.producers.autoscale is None or s.queue_name is None,
+        must="with producers.autoscale: Kueue reserves quota for a fixed number of pods",
+        kind=FaultKind.FORBIDDEN,
+    ),
+)
+
+_CLUSTER = (
+    Rule(
+        field="storage",
+        cel="has(self.storage.claimName) != has(self.storage.size)",
+        holds=lambda s: (
+            s.storage is None or (s.storage.claim_name is None) != (s.storage.size is None)
+        ),
+        must="must have exactly one of claimName and size",
+        shown=False,
+    ),
+    Rule(
+        field="tracking.wandb.secretName",
+        cel="!has(self.tracking.wandb) || has(self.tracking.wandb.secretName)",
+        holds=None,
+        must="in a cluster: a Secret with key WANDB_API_KEY",
+        kind=FaultKind.REQUIRED,
+    ),
+    Rule(
+        field="producers.replicas",
+        cel="!has(self.queueName) || self.producers.replicas == oldSelf.producers.replicas",
+        holds=None,
+        must="while queueName is set: Kueue reserved quota for the pods that were requested",
+        kind=FaultKind.FORBIDDEN,
+    ),
+)
+
+RULES: tuple[Rule, ...] = (*_CONSUMERS, *_BATCH, *_ALGORITHM, *_PRODUCERS, *_CLUSTER)
+
+
 def broken_rules(spec: "GRPOJobSpec") -> list[Fault]:
-    """All faults across the fields of a spec whose single fields are legal."""
-    return [fault for rule in RULES for fault in rule(spec)]
+    """All faults across the fields of a spec whose single fields are valid."""
+    faults = [_fault(rule, spec) for rule in RULES if rule.holds and not rule.holds(spec)]
+    names = [variable.name for variable in spec.env]
+    # In a cluster the API server checks it: the list is a map by name.
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    return faults + [invalid("spec.env", name, "must be unique") for name in repeated]
+
+
+def _fault(rule: Rule, spec: "GRPOJobSpec") -> Fault:
+    numbers = (operand.value(spec) for operand in rule.operands)
+    must = rule.must.format(*(f"{n:g}" if isinstance(n, float) else n for n in numbers))
+    return Fault(f"spec.{rule.field}", field_value(spec, rule.field), must, rule.kind)
