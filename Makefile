@@ -20,6 +20,9 @@ VLLM_READY := .venv-vllm/.ready-$(VLLM_HASH)
 TRL_HASH := $(shell cat environments/trl/uv.lock .python-version | sha256sum | cut -c1-16)
 TRL_DIR := $(CACHE)/envs/trl-$(TRL_HASH)
 
+STAGES := .test-stages
+SHORT_RUN := $(addprefix tests/trainer/test_runs.py::,test_a_run_trains_every_prompt_once_with_a_smaller_last_step test_a_run_leaves_no_process_behind)
+
 MANIFEST ?= examples/quickstart.yaml
 BACKEND ?=
 RUN_ARGS ?=
@@ -39,10 +42,20 @@ setup: $(READY) ## build the environment
 run: $(READY) $(if $(filter vllm,$(BACKEND)),$(VLLM_READY)) ## train on this machine (MANIFEST, BACKEND, RUN_ARGS)
 	.venv/bin/grpo run $(MANIFEST) $(if $(BACKEND),--backend $(BACKEND)) $(RUN_ARGS)
 
+# $(call stage,NAME,COMMAND) runs COMMAND and adds its time to the table that pytest prints at its end.
+stage = TIMEFORMAT='%R s  %U s user  %S s system  $(1)'; { time { $(2); } 2>&3; } 3>&2 2>>$(STAGES)
+
 .PHONY: test
-test: lint $(READY) $(VLLM_READY) ## linters, then every test but the end-to-end ones
-	$(PY) hack/cluster/cluster.py build control helm monitoring
-	$(PY) -m pytest tests --ignore=tests/e2e --numprocesses 2
+test: ## linters, then every test but the end-to-end ones
+	@rm -f $(STAGES)
+	$(call stage,environments,$(MAKE) --no-print-directory $(READY) $(VLLM_READY))
+	$(call stage,lint,$(MAKE) --no-print-directory lint)
+	$(call stage,test cluster programs,$(PY) hack/cluster/cluster.py build control helm monitoring)
+	TEST_STAGES=$(STAGES) $(PY) -m pytest tests --ignore=tests/e2e --numprocesses 2
+
+.PHONY: test-fast
+test-fast: $(READY) ## unit tests and one short training run
+	$(PY) -m pytest $(SHORT_RUN) tests/unit --numprocesses 2 --quiet
 
 .PHONY: images
 images: $(READY) ## build the images, without Docker
@@ -63,7 +76,7 @@ test-vllm: $(READY) $(VLLM_READY) ## tests of the vLLM engine, in an environment
 	$(PY) -m pytest tests/vllm_producers
 
 .PHONY: test-unit
-test-unit: $(READY) ## pure tests, under a minute
+test-unit: $(READY) ## unit tests, under a minute
 	$(PY) -m pytest tests/unit
 
 .PHONY: test-kube

@@ -1,5 +1,6 @@
-"""Settings for every test."""
+"""Settings for every test, and where the time went."""
 
+import collections
 import os
 from pathlib import Path
 
@@ -8,15 +9,15 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-# Machines of tests are busy: a slow example is no fault, and timings are for benchmarks.
+# Test machines are busy: a slow example is not a failure.
 settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("default")
 
-# Many threads on few cores spend their time waiting for each other.
+# More threads than cores only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Ray reads its token once a process: every test that starts a Ray in this one has the same.
+# Ray reads its token once per process, so every Ray of a test process has the same one.
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", "token-of-the-tests")
 os.environ.setdefault("RAY_worker_niceness", "0")
@@ -31,11 +32,12 @@ REAL_CLUSTERS = (
     "vllm_producers",
 )
 ONE_AFTER_ANOTHER = ("tests/trainer/", "tests/vllm_producers/")
-"""What computes. The rest mostly waits for a cluster."""
+"""Tests that compute. The others mostly wait for a cluster."""
+SLOWEST_FILES = 15
 
 
 class _Lanes(LoadScopeScheduling):
-    """Of two workers one has all tests that compute; a file of the rest goes to who is free."""
+    """One of two workers runs all tests that compute; the files of the rest go to a free one."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
@@ -52,3 +54,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.path.is_relative_to(tests / place) for place in REAL_CLUSTERS):
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The time of each stage of `make test`, each folder and the slowest files."""
+    seconds: collections.Counter[str] = collections.Counter()
+    lanes: collections.Counter[str] = collections.Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+                lanes[getattr(report, "worker_id", "main")] += report.duration
+    if not seconds:
+        return
+    folders: collections.Counter[str] = collections.Counter()
+    for file, spent in seconds.items():
+        folders["/".join(Path(file).parts[:2])] += spent
+    terminalreporter.section("where the time went")
+    stages = os.environ.get("TEST_STAGES")
+    if stages and Path(stages).exists():
+        terminalreporter.write(Path(stages).read_text())
+    for times in (lanes, folders, dict(seconds.most_common(SLOWEST_FILES))):
+        terminalreporter.line("")
+        for name, spent in sorted(times.items(), key=lambda item: -item[1]):
+            terminalreporter.line(f"{spent:8.1f} s  {name}")
