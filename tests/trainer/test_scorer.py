@@ -15,6 +15,7 @@ import pytest
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.messages import Message, Row, Score
 from grpo_trainer.rewards import RIGHT_REWARD, WRONG_REWARD, Scorer
+from grpo_trainer.rewards.scorer import MAX_UNSCORED, MAX_UNSCORED_FIRST
 from grpo_trainer.spec.training import CustomRewardSpec, RewardSpec, RewardType
 
 ROW = Row("data.jsonl row 1", (Message("user", "?"),), answer="12")
@@ -35,6 +36,8 @@ def reward(completion, row):
             os._exit(3)
         case ["exit"]:
             sys.exit("no")
+        case ["none"]:
+            return None
         case ["raise"]:
             raise KeyError("boom")
         case ["print"]:
@@ -128,9 +131,12 @@ async def test_an_exception_is_an_error_and_its_worker_continues(spec, caplog):
         assert await worker_of(scorer) == before
     assert rewards(scores) == [None, 1.0, None, None, None]
     assert {score.error for score in scores} == {None, "exception"}
-    assert [record.getMessage() for record in caplog.records].count(
-        "data.jsonl row 1: a completion could not be scored: KeyError: 'boom'"
-    ) == 1
+    messages = [record.getMessage() for record in caplog.records]
+    (logged,) = [
+        message for message in messages if "KeyError: 'boom' (mine.py, line 19)" in message
+    ]
+    assert logged.startswith("data.jsonl row 1: a completion could not be scored: ")
+    assert 'mine.py", line 19, in reward' in logged
 
 
 async def test_a_worker_that_died_while_idle_is_replaced_and_every_completion_is_scored(spec):
@@ -139,6 +145,36 @@ async def test_a_worker_that_died_while_idle_is_replaced_and_every_completion_is
         os.kill(pid, signal.SIGKILL)
         assert ends(pid)
         assert rewards(await scorer.score(ROW, ["1", "2"])) == [1.0, 2.0]
+
+
+async def test_a_reward_of_none_is_unscored_and_not_wrong(spec):
+    async with running(spec) as scorer:
+        assert await scorer.score(ROW, ["none"]) == (Score(None, 0.0, 0.0, "none"),)
+
+
+async def test_a_reward_that_scores_nothing_from_the_start_is_invalid(spec):
+    async with running(spec) as scorer:
+        for _ in range(MAX_UNSCORED_FIRST - 1):
+            await scorer.score(ROW, ["raise", "none"])
+        with pytest.raises(InvalidInputError, match=r"of 4 groups .*\(exception, none\): KeyError"):
+            await scorer.score(ROW, ["raise", "none"])
+
+
+async def test_a_reward_that_no_longer_scores_anything_is_a_retryable_failure(spec):
+    async with running(spec) as scorer:
+        await scorer.score(ROW, ["1"])
+        for _ in range(MAX_UNSCORED - 1):
+            await scorer.score(ROW, ["raise"])
+        with pytest.raises(RuntimeError, match="of 64 groups could be scored"):
+            await scorer.score(ROW, ["raise"])
+
+
+async def test_one_score_resets_the_count_of_groups_without_any(spec):
+    async with running(spec) as scorer:
+        for _ in range(3):
+            for _ in range(MAX_UNSCORED_FIRST - 1):
+                await scorer.score(ROW, ["raise"])
+            await scorer.score(ROW, ["raise", "1"])
 
 
 async def test_what_a_reward_prints_does_not_disturb_the_scores(spec):

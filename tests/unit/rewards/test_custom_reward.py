@@ -40,14 +40,28 @@ def test_the_function_sees_the_completion_the_columns_and_the_reference(tmp_path
 
 
 @pytest.mark.parametrize(
-    "result", ["None", "'high'", "float('nan')", "float('inf')", "{}", "{'accuracy': 1}"]
+    "result",
+    [
+        *("'high'", "'1.0'", "b'1'", "(1, 2)", "[1.0]", "object()"),
+        *("float('nan')", "float('inf')", "{}", "{'accuracy': 1}", "{'reward': 'high'}"),
+    ],
 )
 def test_anything_but_a_finite_reward_is_an_error(tmp_path, result):
     with pytest.raises((TypeError, ValueError)):
         score_with(tmp_path, f"return {result}")
 
 
-def test_an_unknown_key_is_an_error_that_names_the_legal_ones(tmp_path):
+@pytest.mark.parametrize("result", ["None", "{'reward': None}"])
+def test_a_reward_of_none_leaves_the_completion_unscored(tmp_path, result):
+    assert score_with(tmp_path, f"return {result}") == Score(None, 0.0, 0.0, "none")
+
+
+@pytest.mark.parametrize("number", ["numpy.float32(0.5)", "fractions.Fraction(1, 2)", "0.5"])
+def test_any_number_is_a_reward(tmp_path, number):
+    assert score_with(tmp_path, f"import fractions, numpy; return {number}").reward == 0.5
+
+
+def test_an_unknown_key_is_an_error_that_names_the_supported_ones(tmp_path):
     with pytest.raises(TypeError, match="format_accuracy"):
         score_with(tmp_path, "return {'reward': 1, 'acuracy': 1}")
 
@@ -93,6 +107,33 @@ def test_a_missing_function_is_named(tmp_path):
     with pytest.raises(
         InvalidInputError, match=r"reward\.custom\.function: Invalid value: 'reward': is not in"
     ):
+        reward_of(str(tmp_path / "mine.py"))
+
+
+def test_a_module_that_exits_on_import_is_named_with_its_line(tmp_path):
+    (tmp_path / "mine.py").write_text("import sys\nsys.exit(3)")
+    with pytest.raises(InvalidInputError, match=r"mine\.py': .* SystemExit: 3 \(line 2\)"):
+        reward_of(str(tmp_path / "mine.py"))
+
+
+@pytest.mark.parametrize(
+    "signature", ["(completions, **kwargs)", "()", "(completion)", "(completion, row, scale)"]
+)
+def test_a_wrong_signature_is_refused_with_the_right_one(tmp_path, signature):
+    (tmp_path / "mine.py").write_text(f"def reward{signature}: return 0.0")
+    with pytest.raises(InvalidInputError) as caught:
+        reward_of(str(tmp_path / "mine.py"))
+    (fault,) = caught.value.faults
+    assert "must be reward(completion: str, row: dict) -> float | dict" in fault
+    assert f"is reward{signature}" in fault
+
+
+@pytest.mark.parametrize(
+    "definition", ["async def reward(completion, row): pass", "def reward(c, row): yield 1.0"]
+)
+def test_an_asynchronous_function_or_a_generator_is_refused(tmp_path, definition):
+    (tmp_path / "mine.py").write_text(definition)
+    with pytest.raises(InvalidInputError, match="neither asynchronous nor a generator"):
         reward_of(str(tmp_path / "mine.py"))
 
 

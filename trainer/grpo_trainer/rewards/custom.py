@@ -2,8 +2,10 @@
 
 import importlib
 import importlib.util
+import inspect
 import math
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -13,10 +15,14 @@ from ..errors import InvalidInputError
 from ..messages import Row, Score
 from ..spec.training import RewardSpec
 from .base import Reward
-from .scorer import check_loads
+from .pool import run_blocking
+from .trial import check_function
 
 CustomFunction = Callable[[str, dict[str, Any]], float | dict[str, float]]
 _FILE_MODULE = "grpo_custom_reward"
+RETURNED_NONE = "none"
+"""`Score.error` of a completion whose reward is None."""
+_SIGNATURE = "reward(completion: str, row: dict) -> float | dict"
 _FIELDS = {"reward", "accuracy", "format_accuracy"}
 
 
@@ -24,7 +30,8 @@ class Custom(Reward):
     """Calls `function(completion, row)` with the row's columns and its reference as `answer`.
 
     The function returns the reward, or a dict of `reward`, `accuracy` (the reward clipped to
-    [0, 1] if absent) and `format_accuracy` (1 if absent).
+    [0, 1] if absent) and `format_accuracy` (1 if absent). A reward of None leaves the completion
+    unscored.
     """
 
     reads_row = True
@@ -33,7 +40,7 @@ class Custom(Reward):
     function: CustomFunction
 
     def check(self, rows: Sequence[Row]) -> None:
-        check_loads(self.spec)
+        run_blocking(check_function(self.spec, rows))
 
     def load(self) -> None:
         self.function = load_function(self.spec)
@@ -45,8 +52,11 @@ class Custom(Reward):
         values = result if isinstance(result, dict) else {"reward": result}
         if "reward" not in values or not values.keys() <= _FIELDS:
             raise TypeError(
-                f"a reward must have the key 'reward' of {sorted(_FIELDS)}, got {values}"
+                f"the returned dict must have 'reward' and may have 'accuracy' and "
+                f"'format_accuracy', got {values}"
             )
+        if values["reward"] is None:
+            return Score(None, format_accuracy=0.0, accuracy=0.0, error=RETURNED_NONE)
         reward = _finite("reward", values["reward"])
         return Score(
             reward=reward,
@@ -62,10 +72,13 @@ def load_function(spec: RewardSpec) -> CustomFunction:
     field = "spec.reward.custom.module"
     try:
         module = _load_module(spec.custom.module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = f"cannot be imported: {type(error).__name__}: {error}"
+        frames = traceback.extract_tb(error.__traceback__)
+        places = [f"line {f.lineno}" for f in frames if f.filename.endswith(spec.custom.module)]
+        where = f" ({places[-1]})" if places else ""
         raise InvalidInputError(
-            f"{field}: Invalid value: {spec.custom.module!r}: {reason}"
+            f"{field}: Invalid value: {spec.custom.module!r}: {reason}{where}"
         ) from error
     name = spec.custom.function
     fault = f"spec.reward.custom.function: Invalid value: {name!r}"
@@ -74,7 +87,23 @@ def load_function(spec: RewardSpec) -> CustomFunction:
     function: CustomFunction = getattr(module, name)
     if not callable(function):
         raise InvalidInputError(f"{fault}: must be callable, is {type(function).__name__!r}")
+    _check_signature(function, fault)
     return function
+
+
+def _check_signature(function: CustomFunction, fault: str) -> None:
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some functions in C have none
+        return
+    needed = f"must be {_SIGNATURE}"
+    try:
+        signature.bind("completion", {})
+    except TypeError as error:
+        name = getattr(function, "__name__", "")
+        raise InvalidInputError(f"{fault}: {needed}, is {name}{signature} ({error})") from None
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise InvalidInputError(f"{fault}: {needed}, neither asynchronous nor a generator")
 
 
 def _load_module(name: str) -> ModuleType:
@@ -92,7 +121,13 @@ def _load_module(name: str) -> ModuleType:
 
 
 def _finite(name: str, value: Any) -> float:
-    number = float(value)
+    try:
+        if isinstance(value, str | bytes):
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError):
+        kind = type(value).__name__
+        raise TypeError(f"{name} must be a number, got {value!r:.80} of type {kind}") from None
     if not math.isfinite(number):
         raise ValueError(f"{name} must be finite, got {number}")
     return number

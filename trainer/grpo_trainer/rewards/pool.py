@@ -53,6 +53,7 @@ class WorkerPool(Generic[Item, Context, Result]):
         self._slots = asyncio.Semaphore(workers)
         self._idle: list[_Worker] = []
         self._live: set[_Worker] = set()
+        self._exiting: set[asyncio.Task[int]] = set()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -91,12 +92,11 @@ class WorkerPool(Generic[Item, Context, Result]):
     async def close(self) -> None:
         """Kill and reap every worker; calls of `map` that are still waiting raise RuntimeError."""
         self._closed = True
-        live, self._live, self._idle = self._live, set(), []
-        for worker in live:
-            worker.kill()
+        self._idle = []
+        for worker in list(self._live):
+            self._discard(worker)
         async with asyncio.timeout(_EXIT_SECONDS):
-            for worker in live:
-                await worker.process.wait()
+            await asyncio.gather(*self._exiting)
 
     async def _run(
         self, worker: "_Worker", context: Context, items: Sequence[Item]
@@ -148,7 +148,11 @@ class WorkerPool(Generic[Item, Context, Result]):
 
     def _discard(self, worker: "_Worker") -> None:
         worker.kill()
-        self._live.discard(worker)
+        if worker in self._live:
+            self._live.remove(worker)
+            exiting = asyncio.create_task(worker.process.wait())
+            self._exiting.add(exiting)
+            exiting.add_done_callback(self._exiting.discard)
 
     def _check_open(self) -> None:
         if self._closed:

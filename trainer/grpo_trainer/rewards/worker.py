@@ -13,8 +13,10 @@ import signal
 import socket
 import struct
 import sys
+import traceback
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidInputError
@@ -22,6 +24,8 @@ from ..errors import InvalidInputError
 LENGTH = struct.Struct("=I")
 """Every message is a pickle, preceded by its length."""
 _PR_SET_PDEATHSIG = 1
+_PACKAGE = Path(__file__).parents[1]
+_MAX_DETAIL, _MAX_TRACE = 500, 4000
 
 
 class FailureReason(StrEnum):
@@ -38,6 +42,9 @@ class Failure:
 
     reason: FailureReason
     detail: str = ""
+    """The exception, and its file and line if they are not in this package."""
+    trace: str = ""
+    """The traceback, from the first frame outside this package."""
 
 
 def encode(message: object) -> bytes:
@@ -79,7 +86,19 @@ def _apply(function: Any, context: Any, item: Any) -> Any:
     try:
         return function(item, context)
     except BaseException as error:  # also SystemExit, and the timeouts of Math-Verify
-        return Failure(FailureReason.EXCEPTION, f"{type(error).__name__}: {error}"[:500])
+        return _failure(error)
+
+
+def _failure(error: BaseException) -> Failure:
+    frames = traceback.extract_tb(error.__traceback__)
+    while frames and Path(frames[0].filename).is_relative_to(_PACKAGE):
+        del frames[0]
+    text = f"{type(error).__name__}: {error}"[:_MAX_DETAIL]
+    if not frames:
+        return Failure(FailureReason.EXCEPTION, text)
+    lines = [*frames.format(), *traceback.format_exception_only(error)]
+    detail = f"{text} ({Path(frames[0].filename).name}, line {frames[0].lineno})"
+    return Failure(FailureReason.EXCEPTION, detail, "".join(lines).rstrip()[-_MAX_TRACE:])
 
 
 def _receive(connection: socket.socket) -> Any:

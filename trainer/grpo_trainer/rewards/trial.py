@@ -1,0 +1,98 @@
+"""Calls a custom reward on rows of the data set before anything else starts."""
+
+import logging
+from collections.abc import Sequence
+
+from ..errors import InvalidInputError
+from ..messages import Row, Score
+from ..spec.training import RewardSpec
+from .scorer import reward_pool
+from .worker import Failure, FailureReason
+
+_log = logging.getLogger(__name__)
+_MAX_ROWS = 4
+Results = list[Score | Failure]
+
+
+async def check_function(spec: RewardSpec, rows: Sequence[Row]) -> None:
+    """Score a few completions of a few rows, spread over the data set.
+
+    Raises InvalidInputError if the function cannot be loaded, hangs or kills its process, if it
+    raises for every completion of a row, or if it scores no completion at all; with the user's
+    traceback where there is one. Fewer failures are logged.
+    """
+    results: Results = []
+    async with reward_pool(spec, workers=1) as pool:
+        for row in _spread(rows):
+            of_row: Results = []
+            for text in completions(row):
+                of_row += await pool.map(row, [text])
+                _refuse_lost_worker(spec, row, of_row[-1])
+            failures = [result for result in of_row if isinstance(result, Failure)]
+            if len(failures) == len(of_row):
+                raise _invalid(spec, f"fails on {row.source}: {_explained(failures[0])}")
+            results += of_row
+    scored = [r for r in results if isinstance(r, Score) and r.reward is not None]
+    if results and not scored:
+        raise _invalid(
+            spec,
+            f"returned None for all {len(results)} test completions: must return a number, 0.0 "
+            "for a wrong answer; None leaves a completion unscored",
+        )
+    _warn(results, len(scored))
+
+
+def completions(row: Row) -> list[str]:
+    """Completions that a reward can be expected to score: the answer in the usual forms, and none.
+
+    Without a reference answer, 42 takes its place.
+    """
+    answer = row.answer or "42"
+    return [
+        f"The answer is \\boxed{{{answer}}}.",
+        f"<think>I work it out.</think><answer>{answer}</answer>",
+        answer,
+        "I do not know.",
+    ]
+
+
+def _spread(rows: Sequence[Row]) -> list[Row]:
+    last = len(rows) - 1
+    chosen = {round(i * last / (_MAX_ROWS - 1)) for i in range(_MAX_ROWS)} if rows else set()
+    return [rows[i] for i in sorted(chosen)]
+
+
+def _refuse_lost_worker(spec: RewardSpec, row: Row, result: Score | Failure) -> None:
+    match result:
+        case Failure(reason=FailureReason.TIMEOUT):
+            limit = f"{spec.timeout_seconds:g} s (spec.reward.timeoutSeconds)"
+            raise _invalid(spec, f"must score a completion within {limit}, hangs on {row.source}")
+        case Failure(reason=FailureReason.CRASH):
+            raise _invalid(spec, f"ends its process on {row.source}")
+
+
+def _invalid(spec: RewardSpec, reason: str) -> InvalidInputError:
+    assert spec.custom is not None, "the function was loaded"
+    return InvalidInputError(
+        f"spec.reward.custom.function: Invalid value: {spec.custom.function!r}: {reason}"
+    )
+
+
+def _explained(failure: Failure) -> str:
+    return f"{failure.detail}\n{failure.trace}" if failure.trace else failure.detail
+
+
+def _warn(results: Results, scored: int) -> None:
+    failures = [result for result in results if isinstance(result, Failure)]
+    nones = len(results) - scored - len(failures)
+    if nones:
+        _log.warning(
+            "the custom reward returned None for %d of %d test completions: they are unscored, "
+            "not wrong; return 0.0 for a wrong answer",
+            *(nones, len(results)),
+        )
+    if failures:
+        _log.warning(
+            "the custom reward failed on %d of %d test completions, first: %s",
+            *(len(failures), len(results), _explained(failures[0])),
+        )
