@@ -83,7 +83,7 @@ def producer_idle(run: Finished) -> float:
 
 def train_seconds(run: Finished) -> float:
     """Of the median step, without the first, which warms up."""
-    totals = run.series("grpo_phase_seconds_total{phase=train}")
+    totals = run.series("grpo_phase_seconds_total_train")
     return median(after - before for before, after in pairwise(totals))
 
 

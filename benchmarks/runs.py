@@ -12,6 +12,8 @@ from typing import Any
 import psutil
 import yaml
 
+from grpo_trainer.reporting.history import STEP, of_event, read_rows
+
 DRIVER, PRODUCER, CONSUMER = "driver", "producer", "consumer"
 _ACTORS = {"ray::Producer": PRODUCER, "ray::Consumer": CONSUMER}
 """How the title of a Ray actor's process begins, and the role that the actor plays."""
@@ -26,7 +28,7 @@ class Finished:
 
     summary: dict[str, Any]
     steps: list[dict[str, Any]]
-    """Lines of metrics.jsonl."""
+    """Rows of metrics.jsonl, one per step."""
     peak_bytes: dict[str, int]
     """Largest resident set of any process, by role, with what it maps of the object store."""
     foreign_cpu: float
@@ -113,7 +115,7 @@ def run(manifest: Mapping[str, Any], directory: Path, *, seconds: float) -> Fini
     foreign = _busy_seconds() - busy - sum(watch.cpu_seconds.values())
     return Finished(
         summary=json.loads((results / "summary.json").read_text()),
-        steps=[json.loads(line) for line in (results / "metrics.jsonl").read_text().splitlines()],
+        steps=of_event(read_rows(results / "metrics.jsonl"), STEP),
         peak_bytes=watch.peaks,
         foreign_cpu=max(0.0, foreign / available),
     )

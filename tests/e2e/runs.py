@@ -116,9 +116,10 @@ class Runs:
         return max(int(path.parent.name.removeprefix("step-")) for path in found)
 
     def metrics(self, job: Object) -> list[Object]:
-        """What the run has written about each step."""
+        """The rows of steps."""
         path = self.deployment.run_directory(job) / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        return [row for row in rows if row["event"] == "step"]
 
 
 def step_of(job: Object) -> int:

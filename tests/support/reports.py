@@ -16,6 +16,7 @@ _STEP = StepReport(
     statistics=StepStatistics(
         samples=64,
         scored_samples=64,
+        unscored={},
         trained_samples=64,
         prompt_tokens=320,
         response_tokens=640,

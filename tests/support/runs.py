@@ -137,10 +137,12 @@ class Run:
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
+        """The rows of steps."""
         path = self.directory / "metrics.jsonl"
         if not path.exists():
             return []
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        return [row for row in rows if row["event"] == "step"]
 
     @property
     def steps(self) -> int:

@@ -91,7 +91,7 @@ def test_a_run_trains_every_prompt_once_with_a_smaller_last_step(finished: Run) 
     # 44 prompts in steps of 8: five full ones and one of 4.
     assert [line["grpo_step"] for line in finished.metrics] == [1, 2, 3, 4, 5, 6]
     last = finished.metrics[-1]
-    assert last["grpo_groups_total{outcome=trained}"] == 44
+    assert last["grpo_groups_total_trained"] == 44
     assert last["grpo_samples_total"] == 44 * 4
 
 
@@ -232,10 +232,10 @@ def test_training_survives_a_lost_producer_and_a_lost_consumer(
     assert run.wait() == 0, run.output[-3000:]
     last = run.metrics[-1]
     assert [line["grpo_step"] for line in run.metrics] == list(range(1, 151))
-    assert last["grpo_restarts_total{role=producer}"] >= 1
-    assert last["grpo_restarts_total{role=consumer}"] == 1
-    assert last["grpo_groups_total{outcome=trained}"] == 150 * 8
-    assert last["grpo_groups_total{outcome=dropped}"] == 0
+    assert last["grpo_restarts_total_producer"] >= 1
+    assert last["grpo_restarts_total_consumer"] == 1
+    assert last["grpo_groups_total_trained"] == 150 * 8
+    assert last["grpo_groups_total_dropped"] == 0
     assert run.leftovers() == []
 
 
@@ -289,9 +289,9 @@ def test_producers_come_and_go_while_training_goes_on(
         node.wait(10)
     last = run.metrics[-1]
     assert [line["grpo_step"] for line in run.metrics] == list(range(1, run.steps + 1))
-    assert last["grpo_groups_total{outcome=dropped}"] == 0
-    assert last["grpo_groups_total{outcome=trained}"] == 8 * run.steps
-    assert last.get("grpo_restarts_total{role=consumer}", 0) == 0
+    assert last["grpo_groups_total_dropped"] == 0
+    assert last["grpo_groups_total_trained"] == 8 * run.steps
+    assert last.get("grpo_restarts_total_consumer", 0) == 0
 
 
 def test_dynamic_sampling_ends_well_with_the_data(start: Start, tmp_path: Path) -> None:
@@ -308,8 +308,8 @@ def test_dynamic_sampling_ends_well_with_the_data(start: Start, tmp_path: Path) 
     run = start(str(file))
     assert run.wait() == 0, run.output[-3000:]
     last = run.metrics[-1]
-    trained = last["grpo_groups_total{outcome=trained}"]
-    filtered = last["grpo_groups_total{outcome=filtered}"]
+    trained = last["grpo_groups_total_trained"]
+    filtered = last["grpo_groups_total_filtered"]
     assert trained + filtered == 60
     assert filtered > 0
     assert all(line["grpo_accuracy_mean"] not in (0, 1) for line in run.metrics)

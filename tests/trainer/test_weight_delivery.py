@@ -129,8 +129,8 @@ def test_a_run_by_broadcasts_trains_every_prompt_once_and_evaluates_every_row(tm
         assert run.wait() == 0, run.output[-3000:]
         assert [line["grpo_step"] for line in run.metrics] == list(range(1, 21))
         last = run.metrics[-1]
-        assert last["grpo_groups_total{outcome=trained}"] == 20 * 8
-        assert last["grpo_groups_total{outcome=dropped}"] == 0
+        assert last["grpo_groups_total_trained"] == 20 * 8
+        assert last["grpo_groups_total_dropped"] == 0
         evaluated = sorted(path.name for path in (run.directory / "eval").iterdir())
         assert evaluated == [f"held_step_{step}.jsonl" for step in (0, 14, 20, 7)]
         assert run.leftovers() == []

@@ -150,6 +150,16 @@ class WorkerReport:
 
 
 @dataclass(frozen=True, slots=True)
+class BestCheckpoint:
+    """The checkpoint with the highest evaluation accuracy."""
+
+    step: int
+    path: str
+    accuracy: float
+    """Mean over the evaluation sets."""
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """The totals of a run, written at every exit as `summary.json`."""
 
@@ -174,3 +184,8 @@ class Summary:
     consumer_idle_ratio: float
     newest_checkpoint: str | None
     run_directory: str
+    scored_samples: int = 0
+    """Completions with a score, of `samples`."""
+    scoring_errors: dict[str, int] = field(default_factory=dict)
+    """Completions without a score, of all groups, by reason."""
+    best_checkpoint: BestCheckpoint | None = None

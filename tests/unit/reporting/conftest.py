@@ -82,6 +82,7 @@ def summary() -> Summary:
         first_reward=2.5,
         last_reward=7.5,
         samples=640,
+        scored_samples=600,
         wall_seconds=75.0,
         train_seconds=64.0,
         samples_per_second=10.0,

@@ -1,10 +1,11 @@
-"""The files of a run directory: one metrics line per step, cut back on resume; evaluations,
-rollouts, spec and summary whole; any text of a model survives; folders may lie elsewhere."""
+"""The files of a run directory: one row per step and per evaluation, rewound on resume;
+evaluations, rollouts, spec and summary whole; any text of a model; directories elsewhere."""
 
 import json
 import math
 from pathlib import Path
 
+import pandas
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -29,24 +30,24 @@ def write_steps(journal: Journal, step_report, *steps: int) -> None:
         journal.step(report, values.current)
 
 
-def test_a_step_is_one_flat_line_under_the_metrics_names(journal, layout, step_report):
+def test_a_step_is_one_flat_row_with_the_names_of_the_metrics(journal, layout, step_report):
     write_steps(journal, step_report, 1, 2)
     first, second = lines(layout.metrics)
     assert (first["grpo_step"], second["grpo_step"]) == (1, 2)
     assert second["grpo_samples_total"] == 128
-    assert second["grpo_tokens_total{kind=prompt}"] == 640
-    assert second["grpo_clip_ratio{side=high}"] == 0.02
+    assert second["grpo_tokens_total_prompt"] == 640
+    assert second["grpo_clip_ratio_high"] == 0.02
     assert second["grpo_staleness_versions"] == 1.0
     assert second["zero_std_fraction"] == 0.125
     assert all(isinstance(value, str | int | float) for value in second.values())
 
 
-def test_a_line_says_why_a_step_was_empty(journal, layout, step_report):
+def test_a_row_contains_the_reason_of_an_empty_step(journal, layout, step_report):
     journal.step(step_report(note="every group was constant"), {Series("grpo_step"): 1})
     assert lines(layout.metrics)[0]["note"] == "every group was constant"
 
 
-def test_each_line_can_be_read_as_soon_as_its_step_is_reported(journal, layout, step_report):
+def test_each_row_can_be_read_as_soon_as_its_step_is_reported(journal, layout, step_report):
     for step in range(1, 4):
         write_steps(journal, step_report, step)
         assert len(lines(layout.metrics)) == step
@@ -57,18 +58,18 @@ def test_values_that_are_not_finite_become_null(journal, layout, step_report):
     assert lines(layout.metrics)[0]["grpo_loss"] is None
 
 
-def test_rewinding_cuts_off_the_lines_of_later_steps(journal, layout, step_report):
+def test_rewinding_removes_the_rows_of_later_steps(journal, layout, step_report):
     write_steps(journal, step_report, 1, 2, 3, 4)
     journal.rewind(2)
     assert [line["grpo_step"] for line in lines(layout.metrics)] == [1, 2]
 
 
-def test_rewinding_returns_the_totals_of_all_work_done_so_far(journal, step_report):
+def test_rewinding_returns_the_totals_of_all_work_so_far(journal, step_report):
     write_steps(journal, step_report, 1, 2, 3)
     assert journal.rewind(1)[Series("grpo_samples_total")] == 192
 
 
-def test_rewinding_removes_a_line_that_a_crash_tore(journal, layout, step_report):
+def test_rewinding_removes_a_row_that_a_crash_left_incomplete(journal, layout, step_report):
     write_steps(journal, step_report, 1, 2)
     whole = layout.metrics.read_bytes()
     layout.metrics.write_bytes(whole + whole[: len(whole) // 4])
@@ -104,7 +105,7 @@ def test_after_any_crash_the_journal_holds_exactly_the_kept_whole_steps(
     )
 
 
-def test_an_evaluation_is_a_file_with_a_line_per_sample(journal, layout, evaluation_report):
+def test_an_evaluation_is_a_file_with_a_row_per_sample(journal, layout, evaluation_report):
     journal.evaluation(evaluation_report(step=20))
     rows = lines(layout.root / "eval" / "held-out_step_20.jsonl")
     assert len(rows) == 2
@@ -112,38 +113,87 @@ def test_an_evaluation_is_a_file_with_a_line_per_sample(journal, layout, evaluat
     assert rows[0]["accuracy"] == 1.0
 
 
-def test_an_evaluation_after_the_last_step_stands_in_the_last_line(
-    journal, layout, step_report, evaluation_report, summary
+def test_an_evaluation_is_a_row_of_its_own_with_the_step_of_its_weights(
+    journal, layout, step_report, evaluation_report
 ):
     write_steps(journal, step_report, 1, 2)
-    before = lines(layout.metrics)
-    journal.evaluation(evaluation_report(step=2, dataset="held", accuracy=0.75))
-    journal.finish(summary)
-    first, last = lines(layout.metrics)
-    assert first == before[0]
-    assert last == {**before[1], "grpo_eval_accuracy{dataset=held}": 0.75}
+    journal.evaluation(evaluation_report(step=1))
+    *steps, row = lines(layout.metrics)
+    assert [step["event"] for step in steps] == ["step", "step"]
+    assert not [key for step in steps for key in step if key.startswith("grpo_eval")]
+    del row["time"]
+    assert row == {
+        "event": "evaluation",
+        "grpo_step": 1,
+        "dataset": "held-out",
+        "grpo_eval_accuracy": 0.5,
+        "format_accuracy": 1.0,
+        "response_tokens_mean": 2.0,
+        "samples": 2,
+        "seconds": 0.5,
+    }
 
 
-def test_the_last_evaluation_of_a_resumed_run_stands_in_the_line_of_the_run_before(
-    layout, step_report, evaluation_report, summary
+def test_rewinding_keeps_the_evaluations_of_the_steps_that_stay(
+    journal, layout, step_report, evaluation_report
 ):
-    write_steps(Journal(layout, GRPOJob()), step_report, 1, 2, 3)
+    write_steps(journal, step_report, 1, 2)
+    journal.evaluation(evaluation_report(step=1))
+    journal.evaluation(evaluation_report(step=2))
+    values = journal.rewind(1)
+    rows = [(row["event"], row["grpo_step"]) for row in lines(layout.metrics)]
+    assert rows == [("step", 1), ("evaluation", 1)]
+    assert values[Series("grpo_eval_accuracy", "held-out")] == 0.5
+
+
+def test_a_repeated_evaluation_replaces_its_row(layout, step_report, evaluation_report):
+    first = Journal(layout, GRPOJob())
+    write_steps(first, step_report, 1)
+    first.evaluation(evaluation_report(step=1, accuracy=0.25))
     resumed = Journal(layout, GRPOJob())
-    resumed.rewind(2)
-    resumed.evaluation(evaluation_report(step=2, dataset="held", accuracy=0.75))
-    resumed.finish(summary)
-    found = [line.get("grpo_eval_accuracy{dataset=held}") for line in lines(layout.metrics)]
-    assert found == [None, 0.75]
+    resumed.rewind(1)
+    resumed.evaluation(evaluation_report(step=1, accuracy=0.75))
+    rows = [row for row in lines(layout.metrics) if row["event"] == "evaluation"]
+    assert [row["grpo_eval_accuracy"] for row in rows] == [0.75]
 
 
-def test_the_end_of_a_run_without_late_evaluations_leaves_its_lines(
-    journal, layout, step_report, evaluation_report, summary
-):
-    journal.evaluation(evaluation_report(step=0))
+def test_a_file_of_an_earlier_version_is_rewound_too(journal, layout):
+    old = {"grpo_step": 1, "grpo_samples_total": 64, "grpo_clip_ratio{side=low}": 0.5}
+    layout.metrics.write_text(json.dumps(old) + "\n")
+    assert journal.rewind(1) == {Series("grpo_step"): 1, Series("grpo_samples_total"): 64}
+
+
+def test_pandas_reads_the_file_without_any_option(journal, layout, step_report, evaluation_report):
     write_steps(journal, step_report, 1, 2)
-    before = layout.metrics.read_bytes()
-    journal.finish(summary)
-    assert layout.metrics.read_bytes() == before
+    journal.evaluation(evaluation_report(step=2))
+    table = pandas.read_json(layout.metrics, lines=True)
+    steps = table[table.event == "step"]
+    assert steps.grpo_clip_ratio_low.tolist() == [0.01, 0.01]
+    assert table[table.event == "evaluation"].grpo_eval_accuracy.tolist() == [0.5]
+
+
+def complete(layout: RunPaths, *steps: int) -> None:
+    for step in steps:
+        (layout.checkpoints / f"step-{step}").mkdir()
+        (layout.checkpoints / f"step-{step}" / "COMPLETE").touch()
+
+
+def test_the_best_checkpoint_is_the_one_evaluated_best_of_those_that_remain(
+    journal, layout, evaluation_report
+):
+    complete(layout, 2, 3, 4)
+    (layout.checkpoints / "step-5").mkdir()
+    for step, accuracy in {1: 0.9, 2: 0.5, 3: 0.5, 4: 0.25, 5: 1.0}.items():
+        journal.evaluation(evaluation_report(step=step, accuracy=accuracy))
+    journal.evaluation(evaluation_report(step=3, dataset="other", accuracy=0.75))
+    best = journal.best_checkpoint()
+    assert (best.step, best.accuracy) == (3, 0.625)
+    assert best.path == str(layout.checkpoints / "step-3")
+
+
+def test_without_evaluations_no_checkpoint_is_the_best(journal, layout):
+    complete(layout, 2)
+    assert journal.best_checkpoint() is None
 
 
 def test_a_data_set_cannot_be_named_out_of_the_evaluation_folder(
@@ -156,7 +206,7 @@ def test_a_data_set_cannot_be_named_out_of_the_evaluation_folder(
 @pytest.mark.parametrize(
     "text", ["\ud835", "a\ud800b", "\U0001f600", "漢字", "\x00", "\u2028", "\n"]
 )
-def test_no_text_of_a_model_stops_the_log_and_all_of_it_comes_back(
+def test_any_text_of_a_model_is_written_and_read_back(
     journal, layout, logged_sample, evaluation_report, text
 ):
     journal.rollouts(20, [logged_sample(completion=text)])

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_trainer.events import CheckpointReport
-from grpo_trainer.reporting.metrics import METRICS, Kind, MetricValues, Series
+from grpo_trainer.reporting.metrics import EXTRAS, LABELS, METRICS, Kind, MetricValues, Series
 
 PUBLISHED = {
     "grpo_step": None,
@@ -94,13 +94,27 @@ def test_restored_totals_go_on_and_give_way_to_what_is_known(step_report):
 
 
 @settings(deadline=None)
-@given(st.text())
-def test_a_series_is_read_back_as_written_whatever_its_label(label):
-    series = Series("grpo_eval_accuracy", label)
+@given(st.sampled_from(sorted(LABELS)), st.text())
+def test_a_series_is_read_back_as_written_whatever_its_label(name, label):
+    series = Series(name, label)
     assert Series.parse(str(series)) == series
 
 
-def test_a_series_is_written_with_the_name_of_its_label():
-    assert str(Series("grpo_clip_ratio", "low")) == "grpo_clip_ratio{side=low}"
+def test_the_text_of_a_series_ends_in_its_label():
+    assert str(Series("grpo_clip_ratio", "low")) == "grpo_clip_ratio_low"
     assert str(Series("grpo_loss")) == "grpo_loss"
     assert Series.parse("grpo_loss") == Series("grpo_loss")
+    assert Series.parse("time") is None
+
+
+def test_no_metric_can_be_mistaken_for_a_series_of_another():
+    names = [metric.name for metric in METRICS + EXTRAS]
+    assert [n for n in names for labelled in LABELS if n.startswith(f"{labelled}_")] == []
+
+
+def test_every_metric_has_a_section_of_the_trackers():
+    sections = {metric.name: str(metric.section) for metric in METRICS}
+    assert sections["grpo_loss"] == "train"
+    assert sections["grpo_reward_mean"] == "rollout"
+    assert sections["grpo_eval_accuracy"] == "eval"
+    assert sections["grpo_consumer_idle_ratio"] == "perf"

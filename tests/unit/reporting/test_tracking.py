@@ -1,15 +1,25 @@
-"""Trackers: what is missing is told before a run starts; TensorBoard's event files hold the steps
-that count, also after a return to a checkpoint."""
+"""Trackers: a missing package or key fails before the start; tags, hyperparameters and completions;
+TensorBoard's event files after a rollback."""
 
 import math
+import re
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.reporting import tracking
 from grpo_trainer.reporting.metrics import MetricValues, Series
-from grpo_trainer.reporting.tracking import TensorBoard, check_tracking, step_scalars
-from grpo_trainer.spec import GRPOJobSpec
+from grpo_trainer.reporting.paths import RunPaths
+from grpo_trainer.reporting.tracking import (
+    TensorBoard,
+    check_tracking,
+    completions_text,
+    evaluation_scalars,
+    hyperparameters,
+    step_scalars,
+)
+from grpo_trainer.spec import GRPOJob, GRPOJobSpec, parse_manifest
 
 
 @pytest.fixture
@@ -34,16 +44,16 @@ def test_the_defaults_need_no_account(monkeypatch):
     check_tracking(GRPOJobSpec())
 
 
-def test_every_missing_package_is_named_with_the_field_that_asks_for_it(monkeypatch, wandb_spec):
+def test_every_missing_package_is_named_with_its_field(monkeypatch, wandb_spec):
     monkeypatch.setattr(tracking, "find_spec", lambda name: None)
     with pytest.raises(InvalidInputError) as caught:
         check_tracking(wandb_spec)
     tensorboard, wandb = caught.value.faults
-    assert "spec.tracking.tensorboard: true needs the package tensorboard" in tensorboard
-    assert "spec.tracking.wandb: needs the package wandb" in wandb
+    assert "spec.tracking.tensorboard: Invalid value: true" in tensorboard
+    assert "spec.tracking.wandb: Forbidden: the package wandb is not installed" in wandb
 
 
-def test_a_missing_key_is_told_with_the_ways_to_give_one(installed_wandb, wandb_spec):
+def test_a_missing_key_is_an_error_that_lists_the_ways_to_give_one(installed_wandb, wandb_spec):
     with pytest.raises(InvalidInputError, match=r"no API key; set WANDB_API_KEY.*wandb login"):
         check_tracking(wandb_spec)
 
@@ -51,37 +61,52 @@ def test_a_missing_key_is_told_with_the_ways_to_give_one(installed_wandb, wandb_
 @pytest.mark.parametrize(
     ("variable", "value"), [("WANDB_API_KEY", "k" * 40), ("WANDB_MODE", "offline")]
 )
-def test_a_key_or_offline_mode_will_do(installed_wandb, monkeypatch, wandb_spec, variable, value):
+def test_a_key_or_offline_mode_is_enough(installed_wandb, monkeypatch, wandb_spec, variable, value):
     monkeypatch.setenv(variable, value)
     check_tracking(wandb_spec)
 
 
-def test_a_login_in_netrc_will_do(installed_wandb, wandb_spec):
+def test_a_login_in_netrc_is_enough(installed_wandb, wandb_spec):
     netrc = installed_wandb / ".netrc"
     netrc.write_text("machine api.wandb.ai login user password secret\n")
     netrc.chmod(0o600)
     check_tracking(wandb_spec)
 
 
-def test_a_step_logs_what_it_measured_and_not_what_earlier_events_left(
-    step_report, evaluation_report
-):
+def test_tags_are_grouped_by_section_and_leave_out_other_events(step_report, evaluation_report):
     values = MetricValues()
     values.evaluation(evaluation_report())
     values.step(step_report(kl=math.inf))
     scalars = step_scalars(values.current)
-    assert scalars["grpo_clip_ratio/low"] == 0.01
-    assert scalars["reward_std"] == 2.25
-    assert not [tag for tag in scalars if tag.startswith("grpo_eval_accuracy")]
-    assert "grpo_kl" not in scalars
+    assert scalars["train/clip_ratio_low"] == 0.01
+    assert scalars["rollout/reward_std"] == 2.25
+    assert scalars["perf/phase_seconds_total_train"] == 1.25
+    assert {tag.partition("/")[0] for tag in scalars} == {"train", "rollout", "perf"}
+    assert "train/kl" not in scalars
 
 
-def test_tensorboard_shows_each_step_once_after_a_return_to_a_checkpoint(
-    layout, step_report, evaluation_report
-):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+def test_an_evaluation_has_a_folder_for_each_set(evaluation_report):
+    assert evaluation_scalars(evaluation_report()) == {
+        "eval/held-out/accuracy": 0.5,
+        "eval/held-out/format_accuracy": 1.0,
+        "eval/held-out/response_tokens_mean": 2.0,
+    }
 
-    board = TensorBoard(layout)
+
+def test_hyperparameters_are_the_fields_of_the_spec_by_path():
+    manifest = GRPOJob().to_manifest()
+    manifest["spec"] = {"seed": 7, "algorithm": {"learningRate": 1e-5}}
+    parameters = hyperparameters(parse_manifest(manifest))
+    assert parameters["seed"] == 7
+    assert parameters["algorithm.learningRate"] == 1e-5
+
+
+def read(layout: RunPaths) -> EventAccumulator:
+    return EventAccumulator(str(layout.tensorboard)).Reload()
+
+
+def test_tensorboard_shows_each_step_once_after_a_rollback(layout, step_report, evaluation_report):
+    board = TensorBoard(GRPOJob(), layout)
     board.begin(0, 10)
     for step in (1, 2, 3):
         board.step(step_report(step=step), {Series("grpo_loss"): float(step)})
@@ -89,11 +114,31 @@ def test_tensorboard_shows_each_step_once_after_a_return_to_a_checkpoint(
     board.step(step_report(step=2), {Series("grpo_loss"): 20.0})
     board.evaluation(evaluation_report(step=2))
     board.close()
-    events = EventAccumulator(str(layout.tensorboard)).Reload()
-    assert [(e.step, e.value) for e in events.Scalars("grpo_loss")] == [(1, 1.0), (2, 20.0)]
-    assert [e.step for e in events.Scalars("grpo_eval_accuracy/held-out")] == [2]
+    events = read(layout)
+    assert [(e.step, e.value) for e in events.Scalars("train/loss")] == [(1, 1.0), (2, 20.0)]
+    assert [e.step for e in events.Scalars("eval/held-out/accuracy")] == [2]
+
+
+def test_tensorboard_contains_hyperparameters_and_sampled_completions(layout, logged_sample):
+    board = TensorBoard(GRPOJob(), layout)
+    board.begin(0, 10)
+    board.rollouts(1, [logged_sample(completion="a *b*\n\ud800")])
+    board.close()
+    events = read(layout)
+    (text,) = events.Tensors("rollout/completions/text_summary")
+    assert "    a *b*\n    \\ud800" in text.tensor_proto.string_val[0].decode()
+    plugin = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    assert b"algorithm.learningRate" in plugin
+
+
+def test_the_text_shows_the_best_and_the_worst_completions_once_each(logged_sample):
+    rewards = [1.0, None, 3.0, 2.0, 0.0]
+    text = completions_text([logged_sample(reward=reward) for reward in rewards])
+    titles = re.findall(r"^\*\*(.+?)\*\*", text, re.MULTILINE)
+    assert titles == ["reward 3", "reward 2", "reward 0", "not scored"]
+    assert completions_text([logged_sample(), logged_sample()]).count("**reward 0**") == 2
 
 
 def test_a_run_that_never_trained_leaves_no_event_file(layout):
-    TensorBoard(layout).close()
+    TensorBoard(GRPOJob(), layout).close()
     assert not layout.tensorboard.exists()

@@ -4,13 +4,14 @@ Prompts and completions stay the token ids that were sampled; nothing is encoded
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_trainer.messages import FinishReason, Floats, Ints, ScoredGroup
+from grpo_trainer.messages import FinishReason, Floats, Ints, Score, ScoredGroup
 from grpo_trainer.spec import ResolvedAlgorithm
 
 from .advantage import Bools, GroupAdvantages, group_advantages
@@ -45,6 +46,8 @@ class StepStatistics:
     """All completions."""
     scored_samples: int
     """Completions with a finite reward."""
+    unscored: dict[str, int]
+    """The other completions by reason."""
     trained_samples: int
     """Completions that go through the forward pass."""
     prompt_tokens: int
@@ -193,11 +196,12 @@ def _statistics(
     groups: Sequence[ScoredGroup], advantages: Sequence[GroupAdvantages], *, trained_samples: int
 ) -> StepStatistics:
     completions = [c for g in groups for c in g.rollout.completions]
-    scores = [s for g in groups for s in g.scores if s.reward is not None and np.isfinite(s.reward)]
+    scores = [s for g in groups for s in g.scores if _is_scored(s)]
     lengths = [len(c.token_ids) for c in completions]
     return StepStatistics(
         samples=len(completions),
         scored_samples=len(scores),
+        unscored=dict(Counter(_reason(s) for g in groups for s in g.scores if not _is_scored(s))),
         trained_samples=trained_samples,
         prompt_tokens=sum(len(g.prompt.token_ids) for g in groups),
         response_tokens=sum(lengths),
@@ -209,6 +213,14 @@ def _statistics(
         response_tokens_mean=_mean(lengths),
         truncated_fraction=_mean([c.finish_reason is FinishReason.LENGTH for c in completions]),
     )
+
+
+def _is_scored(score: Score) -> bool:
+    return score.reward is not None and bool(np.isfinite(score.reward))
+
+
+def _reason(score: Score) -> str:
+    return score.error or "not finite"
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -51,6 +51,8 @@ class Ledger:
     """Totals of a run for its summary; kept across restarts in the checkpoint."""
 
     samples: int = 0
+    scored_samples: int = 0
+    scoring_errors: dict[str, int] = field(default_factory=dict)
     train_seconds: float = 0.0
     """Wall time of all steps."""
     wait_seconds: float = 0.0
@@ -66,6 +68,8 @@ class Ledger:
     def add_step(self, report: StepReport, consumer_seconds: float) -> None:
         """Count one optimizer step."""
         self.samples += report.statistics.samples
+        self.scored_samples += report.statistics.scored_samples
+        self.scoring_errors = dict(report.pipeline.scoring_errors)
         self.train_seconds += report.seconds
         self.wait_seconds += report.consumer_idle_ratio * report.seconds
         self.consumer_seconds += consumer_seconds
@@ -94,6 +98,8 @@ class Ledger:
             first_reward=self.first_reward,
             last_reward=self.last_reward,
             samples=self.samples,
+            scored_samples=self.scored_samples,
+            scoring_errors=dict(self.scoring_errors),
             train_seconds=seconds,
             samples_per_second=self.samples / seconds if seconds else 0.0,
             efficiency=min(1.0, busiest / seconds) if seconds else 0.0,

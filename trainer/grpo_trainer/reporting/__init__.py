@@ -1,4 +1,4 @@
-"""Reports of a run: files, metrics, progress, terminal and trackers behind one `Reporter`."""
+"""Reports of a run: one `Reporter` for files, metrics, progress, terminal and trackers."""
 
 from .paths import RunPaths
 from .reporter import Reporter, open_reporter

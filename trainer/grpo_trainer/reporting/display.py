@@ -1,57 +1,79 @@
-"""The run on the terminal: a live panel where there is one, a line per step elsewhere."""
+"""The run on the terminal: a live panel, or a line per event where output is not a terminal."""
 
-from collections.abc import Iterator, Mapping
-from datetime import timedelta
+import time
+from collections.abc import Callable, Iterator, Mapping
 
-from rich.console import Console, Group
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from ..events import (
-    CheckpointReport,
-    EvaluationReport,
-    StepReport,
-    Summary,
-    WorkerReport,
-)
-from ..spec import Progress
+from ..events import CheckpointReport, EvaluationReport, StepReport, Summary, WorkerReport
+from ..spec import GRPOJob
+from . import fields
+from .fields import Fields
 from .metrics import Series
+from .paths import RunPaths
 from .progress import ProgressTracker
 from .sink import Sink
 
+_FIRST_BATCH = "waiting for the first batch"
+_GAP = 3
+"""Columns between the fields of the panel."""
+_REFRESHES_PER_SECOND = 4
 
-def make_display(tracker: ProgressTracker, console: Console) -> Sink:
+
+def make_display(
+    tracker: ProgressTracker, console: Console, job: GRPOJob, layout: RunPaths
+) -> "Display":
     """A live panel on a terminal that can redraw, plain lines elsewhere."""
-    if console.is_terminal and not console.is_dumb_terminal:
-        return LiveDisplay(tracker, console)
-    return PlainDisplay(tracker, console)
+    live = console.is_terminal and not console.is_dumb_terminal
+    return (LiveDisplay if live else PlainDisplay)(tracker, console, job, layout)
 
 
-class PlainDisplay(Sink):
-    """One line per event, for logs."""
+class Display(Sink):
+    """What both displays have in common: every event but a step is a message."""
 
-    def __init__(self, tracker: ProgressTracker, console: Console) -> None:
+    def __init__(
+        self,
+        tracker: ProgressTracker,
+        console: Console,
+        job: GRPOJob,
+        layout: RunPaths,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._tracker = tracker
         self._console = console
+        self._job = job
+        self._layout = layout
+        self._clock = clock
+        self._opened = clock()
+        self._began = False
+        self._stepped = False
 
     def begin(self, step: int, total_steps: int) -> None:
         self._print(f"training from step {step} to {total_steps}")
+        short = fields.short_data(total_steps, self._job.spec.max_steps)
+        if short is not None and not self._began:
+            self._print(short)
+        self._began = True
 
     def workers(self, report: WorkerReport) -> None:
-        self._print(_workers(report))
+        self._print(fields.workers(report))
 
     def step(self, report: StepReport, values: Mapping[Series, float]) -> None:
-        fields = step_fields(report, self._tracker.current)
-        text = "  ".join(f"{name} {value}" for name, value in fields)
-        self._print(f"{text}  ({report.note})" if report.note else text)
+        if not self._stepped:
+            self._print(f"first step after {fields.duration(self._clock() - self._opened)}")
+        self._stepped = True
 
     def evaluation(self, report: EvaluationReport) -> None:
-        self._print(f"evaluation {_evaluation(report)}")
+        self._print(fields.evaluation(report))
 
     def checkpoint(self, report: CheckpointReport) -> None:
-        self._print(f"checkpoint of step {report.step} in {report.path} ({report.seconds:.1f} s)")
+        self._print(fields.checkpoint(report))
 
     def message(self, text: str) -> None:
         self._print(text)
@@ -60,142 +82,149 @@ class PlainDisplay(Sink):
         self._print(f"restarting a {role}")
 
     def draining(self) -> None:
-        self._print("stopping after this step, with a checkpoint")
+        self._print(fields.stopping(self._layout))
 
     def finish(self, summary: Summary) -> None:
-        for name, value in summary_fields(summary):
+        # A run that never began has no totals; the program prints its error.
+        if self._began:
+            self._show_summary(
+                fields.summary_fields(summary, self._job.spec.max_steps),
+                fields.closing_hints(summary, self._job, self._layout),
+            )
+
+    def _show_summary(self, summary: Fields, hints: Fields) -> None:
+        for name, value in [*summary, *hints]:
             self._print(f"{name}: {value}")
 
     def _print(self, text: str) -> None:
-        self._console.out(_printable(text), highlight=False)
+        raise NotImplementedError
 
 
-class LiveDisplay(Sink):
-    """A panel that is redrawn after every event; messages scroll by above it."""
+class PlainDisplay(Display):
+    """One line per event, for logs."""
 
-    def __init__(self, tracker: ProgressTracker, console: Console) -> None:
-        self._tracker = tracker
-        self._console = console
-        self._fields: list[tuple[str, str]] = []
-        self._evaluations: dict[str, str] = {}
-        self._workers = ""
-        self._live = Live(console=console, auto_refresh=False, transient=True)
+    def step(self, report: StepReport, values: Mapping[Series, float]) -> None:
+        super().step(report, values)
+        pairs = fields.step_fields(report, self._tracker.current)
+        text = "  ".join(f"{name} {value}" for name, value in pairs)
+        self._print(f"{text}  ({report.note})" if report.note else text)
+
+    def _print(self, text: str) -> None:
+        self._console.out(fields.printable(text), highlight=False)
+
+
+class LiveDisplay(Display):
+    """A panel below the messages, which scroll by. Before the first step it shows what the run
+    waits for, and for how long."""
+
+    def __init__(
+        self,
+        tracker: ProgressTracker,
+        console: Console,
+        job: GRPOJob,
+        layout: RunPaths,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(tracker, console, job, layout, clock)
+        self.panel = Panel(clock)
+        self._live = Live(
+            self.panel,
+            console=console,
+            refresh_per_second=_REFRESHES_PER_SECOND,
+            transient=True,
+        )
         self._live.start()
 
     def begin(self, step: int, total_steps: int) -> None:
-        self._redraw()
+        super().begin(step, total_steps)
+        self.panel.wait_for(_FIRST_BATCH)
+        self._live.refresh()
 
     def workers(self, report: WorkerReport) -> None:
-        self._workers = _workers(report)
-        self._redraw()
+        self.panel.workers = fields.workers(report)
+        self._live.refresh()
 
     def step(self, report: StepReport, values: Mapping[Series, float]) -> None:
-        self._fields = step_fields(report, self._tracker.current)
-        self._redraw()
-
-    def evaluation(self, report: EvaluationReport) -> None:
-        self._evaluations[report.dataset] = _evaluation(report)
-        self._redraw()
-
-    def checkpoint(self, report: CheckpointReport) -> None:
-        self.message(f"checkpoint of step {report.step} in {report.path}")
+        super().step(report, values)
+        progress = self._tracker.current
+        self.panel.show(report, fields.step_fields(report, progress), progress.message)
+        self._live.refresh()
 
     def message(self, text: str) -> None:
-        self._console.print(Text(_printable(text)))
-        self._redraw()
-
-    def restart(self, role: str) -> None:
-        self.message(f"restarting a {role}")
-
-    def draining(self) -> None:
-        self.message("stopping after this step, with a checkpoint")
+        if not self._stepped:
+            self.panel.wait_for(text)
+        super().message(text)
 
     def finish(self, summary: Summary) -> None:
         self._live.stop()
-        table = Table(title="Summary", show_header=False)
-        for name, value in summary_fields(summary):
-            table.add_row(Text(_printable(name)), Text(_printable(value)))
-        self._console.print(table)
+        super().finish(summary)
 
     def close(self) -> None:
         self._live.stop()
 
-    def _redraw(self) -> None:
-        self._live.update(Group(*self._parts()), refresh=True)
+    def _show_summary(self, summary: Fields, hints: Fields) -> None:
+        table = Table(title="Summary", show_header=False)
+        for name, value in summary:
+            table.add_row(Text(fields.printable(name)), Text(fields.printable(value)))
+        self._console.print(table)
+        for name, value in hints:
+            self._print(f"{name}: {value}")
 
-    def _parts(self) -> Iterator[ProgressBar | Table | Text]:
-        progress = self._tracker.current.progress
-        yield ProgressBar(total=max(1, progress.total_steps), completed=progress.step)
-        yield Text()  # a bar does not end its line
-        grid = Table.grid(padding=(0, 3))
-        cells = [Text.assemble(f"{name} ", (value, "bold")) for name, value in self._fields]
-        for start in range(0, len(cells), 4):
-            grid.add_row(*cells[start : start + 4])
-        yield grid
-        lines = [self._workers, *self._evaluations.values(), self._tracker.current.message]
-        yield from (Text(_printable(line)) for line in lines if line)
+    def _print(self, text: str) -> None:
+        # Long lines are wrapped by the terminal: what is copied from them has no line ends.
+        self._console.print(Text(fields.printable(text)), soft_wrap=True)
 
 
-def step_fields(report: StepReport, progress: Progress) -> list[tuple[str, str]]:
-    """What a step is worth telling, in a few characters each."""
-    metrics, eta = progress.metrics, progress.progress.eta_seconds
-    return [
-        ("step", f"{report.step}/{report.total_steps}"),
-        ("reward", f"{report.statistics.reward_mean:.3f}"),
-        ("accuracy", f"{report.statistics.accuracy_mean:.3f}"),
-        ("loss", f"{report.sums.loss:.4f}"),
-        ("tokens", f"{report.statistics.response_tokens_mean:.1f}"),
-        ("samples/s", _number(metrics.samples_per_second)),
-        ("tokens/s", _number(metrics.tokens_per_second)),
-        ("buffer", f"{report.pipeline.buffer_depth}/{report.pipeline.buffer_capacity}"),
-        ("staleness", f"{report.staleness_mean:.2f}"),
-        ("idle", f"{report.consumer_idle_ratio:.1%}"),
-        ("eta", "-" if eta is None else _duration(eta)),
+class Panel:
+    """The redrawn part of the terminal."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._awaited = ""
+        self._since = clock()
+        self._spinner = Spinner("dots")
+        self._fields: Fields = []
+        self._done = 0.0
+        self._note = ""
+        self.workers = ""
+
+    def wait_for(self, text: str) -> None:
+        """Show what the run waits for, with the time since now."""
+        self._awaited, self._since = text, self._clock()
+
+    def show(self, report: StepReport, pairs: Fields, note: str) -> None:
+        """Show a step."""
+        self._awaited, self._fields, self._note = "", pairs, note
+        self._done = report.share_done
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Group(*self._parts(options.max_width))
+
+    def _parts(self, width: int) -> Iterator[ProgressBar | Spinner | Table | Text]:
+        if self._fields:
+            yield ProgressBar(total=1.0, completed=self._done)
+            yield Text()  # a bar does not end its line
+            yield field_grid(self._fields, width)
+        if self._awaited:
+            elapsed = fields.duration(self._clock() - self._since)
+            self._spinner.update(text=Text(fields.printable(f"{self._awaited}  {elapsed}")))
+            yield self._spinner
+        yield from (Text(fields.printable(line)) for line in (self.workers, self._note) if line)
+
+
+def field_grid(pairs: Fields, width: int) -> Table:
+    """The fields in as many columns as fit, at most 4; a label stays beside its value."""
+    columns = next((n for n in (4, 3, 2) if _grid_width(pairs, n) <= width), 1)
+    grid = Table.grid(padding=(0, _GAP, 0, 0))
+    cells = [
+        Text.assemble(f"{name} ", (value, "bold"), no_wrap=True, overflow="ellipsis")
+        for name, value in pairs
     ]
+    for start in range(0, len(cells), columns):
+        grid.add_row(*cells[start : start + columns])
+    return grid
 
 
-def summary_fields(summary: Summary) -> list[tuple[str, str]]:
-    """The end of a run, line by line."""
-    outcome = f"{summary.outcome}: {summary.message}" if summary.message else str(summary.outcome)
-    fields = [("outcome", outcome), ("steps", f"{summary.steps} of {summary.total_steps}")]
-    if summary.first_reward is not None and summary.last_reward is not None:
-        fields.append(("reward", f"{summary.first_reward:.3f} -> {summary.last_reward:.3f}"))
-    for name, last in summary.last_accuracy.items():
-        first = summary.first_accuracy.get(name)
-        fields.append((f"accuracy on {name}", f"{_number(first, 3)} -> {last:.3f}"))
-    fields += [
-        ("samples", f"{summary.samples} ({summary.samples_per_second:.1f}/s)"),
-        ("wall time", _duration(summary.wall_seconds)),
-        ("efficiency", f"{summary.efficiency:.1%}"),
-        ("consumers idle", f"{summary.consumer_idle_ratio:.1%}"),
-        ("checkpoint", summary.newest_checkpoint or "none"),
-        ("run directory", summary.run_directory),
-    ]
-    return fields
-
-
-def _workers(report: WorkerReport) -> str:
-    return (
-        f"producers {report.producers_ready}/{report.producers_desired} ready, "
-        f"consumers {report.consumers_ready}/{report.consumers_desired} ready"
-    )
-
-
-def _evaluation(report: EvaluationReport) -> str:
-    return (
-        f"{report.dataset} at step {report.step}: accuracy {report.accuracy:.3f} "
-        f"({len(report.samples)} samples, {report.seconds:.1f} s)"
-    )
-
-
-def _number(value: float | None, digits: int = 1) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def _duration(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
-
-
-def _printable(text: str) -> str:
-    """Text that every terminal can encode: lone surrogates become escapes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+def _grid_width(pairs: Fields, columns: int) -> int:
+    widths = [cell_len(f"{name} {value}") for name, value in pairs]
+    return sum(max(widths[i::columns], default=0) + _GAP for i in range(columns))

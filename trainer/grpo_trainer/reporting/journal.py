@@ -9,100 +9,114 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ..events import EvaluationReport, LoggedSample, StepReport, Summary
+from ..events import BestCheckpoint, EvaluationReport, LoggedSample, StepReport, Summary
 from ..spec import GRPOJob
-from .metrics import Series
+from .history import EVALUATION, STEP, Row, best_evaluation, read_rows
+from .metrics import EVALUATION_ACCURACY, Series
 from .paths import RunPaths
 from .sink import Sink
 
 
 class Journal(Sink):
-    """Appends a line per step to `metrics.jsonl`; every other file is written whole or not at all.
+    """Appends a row per step and per evaluation to `metrics.jsonl`; other files are written whole.
 
-    All of it is ASCII: a completion may hold any code point, lone surrogates included, and a log
-    must never end a run.
+    All files are ASCII: a completion may contain any code point, lone surrogates included, and a
+    log must not end a run.
     """
 
     def __init__(self, layout: RunPaths, job: GRPOJob) -> None:
         self._layout = layout
-        self._last: tuple[int, dict[str, Any]] | None = None
-        """The last line and where it begins."""
-        self._late: dict[str, Any] = {}
-        """Accuracies of evaluations since that line."""
+        self._rows: list[Row] = []
+        """The evaluation rows of the file."""
         layout.create()
         _write_atomically(layout.spec, json.dumps(job.to_manifest(), indent=2) + "\n")
 
     def rewind(self, step: int) -> dict[Series, float]:
-        """Cut off the lines of steps beyond `step`, and a torn last line.
+        """Remove the rows of steps beyond `step`, and a torn last row.
 
-        Returns the values of the last whole line before the cut, so that totals count work that is
-        done again; none for a new run.
+        Returns the values of the last row before the removal, so that totals include work that is
+        repeated; empty for a new run.
         """
-        path, kept, last = self._layout.metrics, 0, dict[str, Any]()
-        self._last, self._late = None, {}
+        path = self._layout.metrics
+        self._rows = []
         if not path.exists():
             return {}
-        cut = False
-        with path.open("rb") as lines:
-            for raw in lines:
-                line = _whole_line(raw)
-                if line is None:
-                    break
-                last = line
-                cut = cut or line["grpo_step"] > step
-                if not cut:
-                    self._last = (kept, line)
-                    kept += len(raw)
-        os.truncate(path, kept)
-        return {Series.parse(k): v for k, v in last.items() if isinstance(v, int | float)}
+        rows = read_rows(path)
+        kept = [row for row in rows if row["grpo_step"] <= step]
+        _write_atomically(path, "".join(_json(row) + "\n" for row in kept))
+        self._rows = [row for row in kept if row["event"] == EVALUATION]
+        return _last_values(rows)
 
     def step(self, report: StepReport, values: Mapping[Series, float]) -> None:
-        line: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="milliseconds")}
-        line |= {str(series): value for series, value in values.items()}
-        if report.note:
-            line["note"] = report.note
-        self._late = {}
-        self._append(line)
+        metrics = {str(s): v for s, v in values.items() if s.name != EVALUATION_ACCURACY}
+        note = {"note": report.note} if report.note else {}
+        self._append(STEP, metrics | note)
 
     def evaluation(self, report: EvaluationReport) -> None:
         path = self._layout.evaluation(report.dataset, report.step)
         _write_lines(path, (asdict(sample) for sample in report.samples))
-        self._late[str(Series("grpo_eval_accuracy", report.dataset))] = report.accuracy
+        row = {
+            "grpo_step": report.step,
+            "dataset": report.dataset,
+            EVALUATION_ACCURACY: report.accuracy,
+            "format_accuracy": report.format_accuracy,
+            "response_tokens_mean": report.response_tokens_mean,
+            "samples": len(report.samples),
+            "seconds": report.seconds,
+        }
+        if any(_same_evaluation(row, known) for known in self._rows):
+            # A resumed run repeats an evaluation that had ended after its checkpoint.
+            others = [r for r in read_rows(self._layout.metrics) if not _same_evaluation(row, r)]
+            _write_atomically(self._layout.metrics, "".join(_json(r) + "\n" for r in others))
+        self._rows.append(self._append(EVALUATION, row))
 
     def rollouts(self, step: int, samples: Sequence[LoggedSample]) -> None:
         _write_lines(self._layout.rollout(step), (asdict(sample) for sample in samples))
 
     def finish(self, summary: Summary) -> None:
-        # The last evaluation ends after the last step, and no line would tell of it.
-        if self._last is not None and self._late:
-            offset, line = self._last
-            os.truncate(self._layout.metrics, offset)
-            self._append(line | self._late)
         _write_atomically(self._layout.summary, _json(asdict(summary), indent=2) + "\n")
 
-    def _append(self, line: dict[str, Any]) -> None:
+    def best_checkpoint(self) -> BestCheckpoint | None:
+        """The complete checkpoint with the highest evaluation accuracy, the newest of equal ones.
+
+        Several sets count equally. None when no evaluated step has a checkpoint.
+        """
+        checkpoints = self._layout.complete_checkpoints()
+        best = best_evaluation(self._rows, checkpoints)
+        return None if best is None else BestCheckpoint(best[0], str(checkpoints[best[0]]), best[1])
+
+    def _append(self, event: str, values: Mapping[str, Any]) -> Row:
+        time = datetime.now(UTC).isoformat(timespec="milliseconds")
+        row = {"time": time, "event": event, **values}
         with self._layout.metrics.open("a", encoding="ascii") as file:
-            self._last = (file.tell(), line)
-            file.write(_json(line) + "\n")
+            file.write(_json(row) + "\n")
+        return row
 
 
-def _whole_line(raw: bytes) -> dict[str, Any] | None:
-    """A line as written by `step`, or None when a crash tore it."""
-    if not raw.endswith(b"\n"):
-        return None
-    try:
-        line = json.loads(raw)
-    except ValueError:
-        return None
-    return line if isinstance(line, dict) and "grpo_step" in line else None
+def _last_values(rows: Sequence[Row]) -> dict[Series, float]:
+    """The metrics of the last step, and the newest evaluation of each set."""
+    values: dict[Series, float] = {}
+    for row in rows:
+        if row["event"] == EVALUATION:
+            values[Series(EVALUATION_ACCURACY, row["dataset"])] = row[EVALUATION_ACCURACY]
+            continue
+        for key, value in row.items():
+            series = Series.parse(key)
+            if series is not None and isinstance(value, int | float):
+                values[series] = value
+    return values
 
 
-def _write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+def _same_evaluation(one: Row, other: Row) -> bool:
+    return (one["grpo_step"], one["dataset"]) == (other["grpo_step"], other.get("dataset"))
+
+
+def _write_lines(path: Path, rows: Iterable[Row]) -> None:
     _write_atomically(path, "".join(_json(row) + "\n" for row in rows))
 
 
 def _write_atomically(path: Path, text: str) -> None:
-    """Replace the file in one step, durably, so that a reader sees the old or the new content."""
+    """Replace the file in one step, durably: a reader sees the old or the new content."""
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("w", encoding="ascii") as file:
         file.write(text)

@@ -1,7 +1,7 @@
 """The trainer's metrics: one catalogue that the journal, Prometheus and the trackers read."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -12,10 +12,22 @@ Reading = float | None | Mapping[str, float]
 Reader = Callable[[StepReport], Reading]
 
 
+EVALUATION_ACCURACY = "grpo_eval_accuracy"
+
+
 class Kind(StrEnum):
     GAUGE = "gauge"
     COUNTER = "counter"
     HISTOGRAM = "histogram"
+
+
+class Section(StrEnum):
+    """Where trackers show a metric."""
+
+    TRAIN = "train"
+    ROLLOUT = "rollout"
+    EVAL = "eval"
+    PERF = "perf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +43,7 @@ class Metric:
     """The name of its label."""
     per_step: bool = False
     """A counter whose reading is the increment of the step, not the total."""
+    section: Section = Section.PERF
 
 
 def _gauge(name: str, text: str, read: Reader | None = None, label: str | None = None) -> Metric:
@@ -47,172 +60,199 @@ def _counter(
     return Metric(name, Kind.COUNTER, text, read, label, per_step)
 
 
+def _in(section: Section, *metrics: Metric) -> Iterator[Metric]:
+    return (replace(metric, section=section) for metric in metrics)
+
+
 METRICS: tuple[Metric, ...] = (
-    _gauge("grpo_step", "Optimizer steps done.", lambda r: r.step),
-    _gauge("grpo_total_steps", "Planned optimizer steps of the run.", lambda r: r.total_steps),
-    _gauge("grpo_episode", "Current pass over the data set, from 0.", lambda r: r.episode),
-    _gauge(
-        "grpo_reward_mean",
-        "Mean reward of the step's completions.",
-        lambda r: r.statistics.reward_mean,
+    *_in(
+        Section.TRAIN,
+        _gauge("grpo_step", "Optimizer steps done.", lambda r: r.step),
+        _gauge("grpo_total_steps", "Planned optimizer steps of the run.", lambda r: r.total_steps),
+        _gauge("grpo_episode", "Current pass over the data set, from 0.", lambda r: r.episode),
+        _gauge("grpo_loss", "Loss of the step.", lambda r: r.sums.loss),
+        _gauge(
+            "grpo_kl",
+            "KL divergence from the reference policy per token, k3 estimate.",
+            lambda r: r.sums.per_token(r.sums.kl),
+        ),
+        _gauge(
+            "grpo_entropy",
+            "Mean entropy of the policy in nats per token.",
+            lambda r: r.sums.per_token(r.sums.entropy),
+        ),
+        _gauge(
+            "grpo_clip_ratio",
+            "Share of tokens whose importance ratio was clipped.",
+            lambda r: {
+                "low": r.sums.per_token(r.sums.clipped_low),
+                "high": r.sums.per_token(r.sums.clipped_high),
+            },
+            "side",
+        ),
+        _gauge(
+            "grpo_importance_ratio_mean",
+            "Mean importance ratio between the policy and the behaviour policy.",
+            lambda r: r.sums.per_token(r.sums.ratio),
+        ),
+        _gauge("grpo_gradient_norm", "Gradient norm before clipping.", lambda r: r.gradient_norm),
+        _gauge("grpo_learning_rate", "Learning rate of the step.", lambda r: r.learning_rate),
     ),
-    _gauge(
-        "grpo_accuracy_mean",
-        "Share of the step's completions with a correct answer.",
-        lambda r: r.statistics.accuracy_mean,
+    *_in(
+        Section.ROLLOUT,
+        _gauge(
+            "grpo_reward_mean",
+            "Mean reward of the step's completions.",
+            lambda r: r.statistics.reward_mean,
+        ),
+        _gauge(
+            "grpo_accuracy_mean",
+            "Share of the step's completions with a correct answer.",
+            lambda r: r.statistics.accuracy_mean,
+        ),
+        _gauge(
+            "grpo_format_accuracy_mean",
+            "Share of the step's completions in the required format.",
+            lambda r: r.statistics.format_accuracy_mean,
+        ),
+        _gauge(
+            "grpo_response_tokens_mean",
+            "Mean length of the step's completions in tokens.",
+            lambda r: r.statistics.response_tokens_mean,
+        ),
+        _counter(
+            "grpo_groups_total",
+            "Prompts by outcome.",
+            lambda r: asdict(r.pipeline.groups),
+            "outcome",
+        ),
+        _counter(
+            "grpo_scoring_errors_total",
+            "Completions that could not be scored.",
+            lambda r: r.pipeline.scoring_errors,
+            "reason",
+        ),
     ),
-    _gauge(
-        "grpo_format_accuracy_mean",
-        "Share of the step's completions in the required format.",
-        lambda r: r.statistics.format_accuracy_mean,
+    *_in(
+        Section.EVAL,
+        _gauge(EVALUATION_ACCURACY, "Accuracy of the newest evaluation.", label="dataset"),
     ),
-    _gauge(
-        "grpo_response_tokens_mean",
-        "Mean length of the step's completions in tokens.",
-        lambda r: r.statistics.response_tokens_mean,
+    *_in(
+        Section.PERF,
+        _counter(
+            "grpo_samples_total",
+            "Completions of trained groups.",
+            lambda r: r.statistics.samples,
+            per_step=True,
+        ),
+        _counter(
+            "grpo_tokens_total",
+            "Tokens of trained groups: each prompt once, and all completions.",
+            lambda r: {
+                "prompt": r.statistics.prompt_tokens,
+                "response": r.statistics.response_tokens,
+            },
+            "kind",
+            per_step=True,
+        ),
+        _gauge(
+            "grpo_buffer_depth", "Scored groups in the buffer.", lambda r: r.pipeline.buffer_depth
+        ),
+        _gauge(
+            "grpo_buffer_capacity",
+            "Maximum number of scored groups in the buffer.",
+            lambda r: r.pipeline.buffer_capacity,
+        ),
+        Metric(
+            "grpo_staleness_versions",
+            Kind.HISTOGRAM,
+            "Weight versions between sampling and training, per group.",
+            lambda r: r.staleness_mean,
+        ),
+        _gauge(
+            "grpo_consumer_idle_ratio",
+            "Share of the step's wall time that consumers waited for data.",
+            lambda r: r.consumer_idle_ratio,
+        ),
+        _gauge(
+            "grpo_producer_idle_ratio",
+            "Share of the step's wall time that producers were idle.",
+            lambda r: r.pipeline.producer_idle_ratio,
+        ),
+        _counter(
+            "grpo_phase_seconds_total",
+            "Wall time by phase of the training loop.",
+            lambda r: r.phase_seconds,
+            "phase",
+            per_step=True,
+        ),
+        _gauge("grpo_weight_version", "Newest published weight version.", lambda r: r.step),
+        _gauge(
+            "grpo_weight_publish_seconds",
+            "Time to publish the newest weights.",
+            lambda r: r.pipeline.publish_seconds,
+        ),
+        _gauge(
+            "grpo_weight_apply_seconds",
+            "Time for producers to apply the newest weights.",
+            lambda r: r.pipeline.apply_seconds,
+        ),
+        _gauge("grpo_checkpoint_step", "Step of the newest checkpoint."),
+        _gauge("grpo_checkpoint_seconds", "Time to write the newest checkpoint."),
+        _counter("grpo_restarts_total", "Restarts of workers.", label="role"),
     ),
-    _counter(
-        "grpo_samples_total",
-        "Completions of trained groups.",
-        lambda r: r.statistics.samples,
-        per_step=True,
-    ),
-    _counter(
-        "grpo_tokens_total",
-        "Tokens of trained groups: each prompt once, and all completions.",
-        lambda r: {
-            "prompt": r.statistics.prompt_tokens,
-            "response": r.statistics.response_tokens,
-        },
-        "kind",
-        per_step=True,
-    ),
-    _counter(
-        "grpo_groups_total",
-        "Prompts by outcome.",
-        lambda r: asdict(r.pipeline.groups),
-        "outcome",
-    ),
-    _gauge("grpo_buffer_depth", "Scored groups in the buffer.", lambda r: r.pipeline.buffer_depth),
-    _gauge(
-        "grpo_buffer_capacity",
-        "Maximum number of scored groups in the buffer.",
-        lambda r: r.pipeline.buffer_capacity,
-    ),
-    Metric(
-        "grpo_staleness_versions",
-        Kind.HISTOGRAM,
-        "Weight versions between sampling and training, per group.",
-        lambda r: r.staleness_mean,
-    ),
-    _gauge(
-        "grpo_consumer_idle_ratio",
-        "Share of the step's wall time that consumers waited for data.",
-        lambda r: r.consumer_idle_ratio,
-    ),
-    _gauge(
-        "grpo_producer_idle_ratio",
-        "Share of the step's wall time that producers were idle.",
-        lambda r: r.pipeline.producer_idle_ratio,
-    ),
-    _counter(
-        "grpo_phase_seconds_total",
-        "Wall time by phase of the training loop.",
-        lambda r: r.phase_seconds,
-        "phase",
-        per_step=True,
-    ),
-    _gauge("grpo_weight_version", "Newest published weight version.", lambda r: r.step),
-    _gauge(
-        "grpo_weight_publish_seconds",
-        "Time to publish the newest weights.",
-        lambda r: r.pipeline.publish_seconds,
-    ),
-    _gauge(
-        "grpo_weight_apply_seconds",
-        "Time for producers to apply the newest weights.",
-        lambda r: r.pipeline.apply_seconds,
-    ),
-    _gauge("grpo_loss", "Loss of the step.", lambda r: r.sums.loss),
-    _gauge(
-        "grpo_kl",
-        "KL divergence from the reference policy per token, k3 estimate.",
-        lambda r: r.sums.per_token(r.sums.kl),
-    ),
-    _gauge(
-        "grpo_entropy",
-        "Mean entropy of the policy in nats per token.",
-        lambda r: r.sums.per_token(r.sums.entropy),
-    ),
-    _gauge(
-        "grpo_clip_ratio",
-        "Share of tokens whose importance ratio was clipped.",
-        lambda r: {
-            "low": r.sums.per_token(r.sums.clipped_low),
-            "high": r.sums.per_token(r.sums.clipped_high),
-        },
-        "side",
-    ),
-    _gauge(
-        "grpo_importance_ratio_mean",
-        "Mean importance ratio between the policy and the behaviour policy.",
-        lambda r: r.sums.per_token(r.sums.ratio),
-    ),
-    _gauge("grpo_gradient_norm", "Gradient norm before clipping.", lambda r: r.gradient_norm),
-    _gauge("grpo_learning_rate", "Learning rate of the step.", lambda r: r.learning_rate),
-    _gauge("grpo_eval_accuracy", "Accuracy of the newest evaluation.", label="dataset"),
-    _gauge("grpo_checkpoint_step", "Step of the newest checkpoint."),
-    _gauge("grpo_checkpoint_seconds", "Time to write the newest checkpoint."),
-    _counter(
-        "grpo_scoring_errors_total",
-        "Completions that could not be scored.",
-        lambda r: r.pipeline.scoring_errors,
-        "reason",
-    ),
-    _counter("grpo_restarts_total", "Restarts of workers.", label="role"),
 )
 """The metrics that Prometheus scrapes."""
 
 EXTRAS: tuple[Metric, ...] = (
-    _gauge("seconds", "Wall time since the end of the previous step.", lambda r: r.seconds),
-    _gauge(
-        "reward_std",
-        "Mean over groups of the standard deviation of the reward.",
-        lambda r: r.statistics.reward_std,
+    *_in(
+        Section.ROLLOUT,
+        _gauge(
+            "reward_std",
+            "Mean over groups of the standard deviation of the reward.",
+            lambda r: r.statistics.reward_std,
+        ),
+        _gauge(
+            "zero_std_fraction",
+            "Share of groups without a learning signal.",
+            lambda r: r.statistics.zero_std_fraction,
+        ),
+        _gauge(
+            "truncated_fraction",
+            "Share of completions truncated at the token limit.",
+            lambda r: r.statistics.truncated_fraction,
+        ),
     ),
-    _gauge(
-        "zero_std_fraction",
-        "Share of groups without a learning signal.",
-        lambda r: r.statistics.zero_std_fraction,
-    ),
-    _gauge(
-        "truncated_fraction",
-        "Share of completions truncated at the token limit.",
-        lambda r: r.statistics.truncated_fraction,
+    *_in(
+        Section.PERF,
+        _gauge("seconds", "Wall time since the end of the previous step.", lambda r: r.seconds),
     ),
 )
 """Metrics of the journal and the trackers only."""
 
 STEP_METRICS: tuple[Metric, ...] = tuple(m for m in METRICS + EXTRAS if m.read is not None)
 LABELS: Mapping[str, str] = {m.name: m.label for m in METRICS if m.label is not None}
+_UNLABELLED = frozenset(m.name for m in METRICS + EXTRAS if m.label is None)
 
 
 class Series(NamedTuple):
-    """A metric with the value of its label: `grpo_clip_ratio{side=low}`."""
+    """A metric and the value of its label; in text the label is a suffix: `grpo_clip_ratio_low`."""
 
     name: str
     label: str | None = None
 
     def __str__(self) -> str:
-        if self.label is None:
-            return self.name
-        return f"{self.name}{{{LABELS[self.name]}={self.label}}}"
+        return self.name if self.label is None else f"{self.name}_{self.label}"
 
     @classmethod
-    def parse(cls, text: str) -> "Series":
-        """Inverse of `str`; label values may hold any character."""
-        name, brace, rest = text.partition("{")
-        return cls(name, rest.partition("=")[2].removesuffix("}")) if brace else cls(name)
+    def parse(cls, text: str) -> "Series | None":
+        """Inverse of `str`; None for a text that is no series of the catalogue."""
+        if text in _UNLABELLED:
+            return cls(text)
+        for name in LABELS:
+            if text.startswith(f"{name}_"):
+                return cls(name, text.removeprefix(f"{name}_"))
+        return None
 
 
 class MetricValues:
@@ -240,7 +280,7 @@ class MetricValues:
                 self._values[series] = before + value
 
     def evaluation(self, report: EvaluationReport) -> None:
-        self._values[Series("grpo_eval_accuracy", report.dataset)] = report.accuracy
+        self._values[Series(EVALUATION_ACCURACY, report.dataset)] = report.accuracy
 
     def checkpoint(self, report: CheckpointReport) -> None:
         self._values[Series("grpo_checkpoint_step")] = report.step

@@ -1,4 +1,4 @@
-"""Where the files of a run lie."""
+"""The files of a run directory."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from ..options import RunOptions
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
-    """The run directory, and the folders that may lie elsewhere."""
+    """The run directory, and the directories that may be elsewhere."""
 
     root: Path
     checkpoints: Path
@@ -20,7 +20,7 @@ class RunPaths:
 
     @classmethod
     def of(cls, options: RunOptions) -> "RunPaths":
-        """Folders as the options say, else `checkpoints/`, `eval/`, `rollouts/` of the run."""
+        """Directories as in the options, by default `checkpoints/`, `eval/` and `rollouts/`."""
         root = options.run_dir
         return cls(
             root=root,
@@ -31,7 +31,7 @@ class RunPaths:
 
     @property
     def spec(self) -> Path:
-        """The manifest that the run follows."""
+        """The manifest of the run."""
         return self.root / "spec.json"
 
     @property
@@ -48,7 +48,7 @@ class RunPaths:
 
     @property
     def wandb_id(self) -> Path:
-        """Identity under which Weights & Biases continues the run."""
+        """Run id of Weights & Biases, for resuming."""
         return self.root / "wandb.id"
 
     @property
@@ -57,27 +57,31 @@ class RunPaths:
 
     @property
     def endpoint(self) -> Path:
-        """URL of the running driver; absent when none runs."""
+        """URL of the running driver; absent when there is none."""
         return self.root / "endpoint"
 
     @property
     def drain_token(self) -> Path:
-        """Token for `POST /drain` of the running driver, readable by its owner alone."""
+        """Token of the running driver for `POST /drain`, readable by its owner only."""
         return self.root / "drain.token"
 
     def evaluation(self, dataset: str, step: int) -> Path:
-        """Completions of one evaluation; the name is percent-encoded, so it cannot leave the
-        folder."""
+        """Completions of one evaluation; the name is percent-encoded: it stays in the directory."""
         return self.evaluations / f"{quote(dataset, safe='')}_step_{step}.jsonl"
 
     def rollout(self, step: int) -> Path:
         return self.rollouts / f"step_{step}.jsonl"
 
-    def create(self) -> None:
-        """Make the folders, with a link in the run directory to each that lies elsewhere.
+    def complete_checkpoints(self) -> dict[int, Path]:
+        """The complete checkpoints by step."""
+        found = self.checkpoints.glob("step-*/COMPLETE")
+        return {int(path.parent.name.removeprefix("step-")): path.parent for path in found}
 
-        The link is what a later start finds without being told. Raises InvalidInputError for a
-        folder that cannot be made or written to.
+    def create(self) -> None:
+        """Create the directories, and a link in the run directory to each that is elsewhere.
+
+        A later start without these options follows the links. Raises InvalidInputError for a
+        directory that cannot be created or written to.
         """
         for folder in (self.root, self.checkpoints, self.evaluations, self.rollouts, self.logs):
             try:
@@ -86,7 +90,7 @@ class RunPaths:
                     pass
             except OSError as error:
                 raise InvalidInputError(
-                    f"directory {folder}: cannot be written to: {error.strerror}"
+                    f"directory {folder}: cannot write to it: {error.strerror}"
                 ) from error
         places = {
             "checkpoints": self.checkpoints,

@@ -1,4 +1,4 @@
-"""The metrics in Prometheus' text format."""
+"""The metrics in the text format of Prometheus."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -20,10 +20,10 @@ _STALENESS_BUCKETS = (0, 1, 2, 4, 8, 16)
 
 
 class Exposition(Collector, Sink):
-    """Shows the current values on request, in a registry of its own.
+    """Exposes the current values, in a registry of its own.
 
-    A rewind to a checkpoint lowers some totals of the driver, which a scraper would take for a
-    restart from zero; so a counter shows its highest value.
+    A rollback lowers some totals of the driver, which Prometheus would treat as a counter reset;
+    so a counter keeps its highest value.
     """
 
     def __init__(self, values: MetricValues) -> None:
@@ -41,7 +41,7 @@ class Exposition(Collector, Sink):
         return generate_latest(self._registry)
 
     def describe(self) -> Iterable[Family]:
-        """Nothing: names cannot clash in a registry with one collector."""
+        """Empty: names cannot clash in a registry with one collector."""
         return ()
 
     def collect(self) -> Iterable[Family]:

@@ -1,7 +1,8 @@
-"""The one place that the driver reports to."""
+"""The reporter of the driver."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -28,7 +29,7 @@ from .tracking import check_tracking, make_trackers
 
 
 class Reporter:
-    """Hands every report to files, metrics, progress, terminal and trackers."""
+    """Passes every report to files, metrics, progress, terminal and trackers."""
 
     def __init__(
         self,
@@ -40,19 +41,19 @@ class Reporter:
         self._values = values
         self._journal = journal
         self._tracker = tracker
-        # The tracker comes first: displays read it.
+        # The tracker is first: displays read it.
         self._sinks: tuple[Sink, ...] = (tracker, journal, *others)
 
     @property
     def progress(self) -> Progress:
-        """What `/progress` shows now."""
+        """The progress that `/progress` serves."""
         return self._tracker.current
 
     def begin(self, step: int, total_steps: int) -> None:
-        """Training goes on after `step` steps: 0, or those of the checkpoint it resumes from.
+        """Training continues after `step` steps: 0, or the step of the checkpoint it resumes from.
 
-        Call it before the first report of a step or an evaluation, and again after each return
-        to an earlier checkpoint: lines of later steps leave the journal, totals go on.
+        Call it before the first report of a step or an evaluation, and again after each rollback:
+        rows of later steps are removed from the journal, totals continue.
         """
         self._values.restore(self._journal.rewind(step))
         self._values.begin(step, total_steps)
@@ -83,7 +84,7 @@ class Reporter:
             sink.checkpoint(report)
 
     def message(self, text: str) -> None:
-        """Something worth a line, such as what is being waited for."""
+        """A line of text, such as what the run waits for."""
         for sink in self._sinks:
             sink.message(text)
 
@@ -94,12 +95,13 @@ class Reporter:
             sink.restart(role)
 
     def draining(self) -> None:
-        """The run was asked to stop; it ends with a checkpoint."""
+        """A stop was requested; the run ends with a checkpoint."""
         for sink in self._sinks:
             sink.draining()
 
     def finish(self, summary: Summary) -> None:
         """The last report, at every end of a run."""
+        summary = replace(summary, best_checkpoint=self._journal.best_checkpoint())
         for sink in self._sinks:
             sink.finish(summary)
 
@@ -118,9 +120,9 @@ async def open_reporter(
 ) -> AsyncIterator[Reporter]:
     """Create the run directory and serve its progress until the block ends.
 
-    `on_drain` is called once, in the event loop, when somebody asks the run to stop; `on_stacks`
-    writes the stacks of all processes to a file whenever somebody asks for them. Raises
-    InvalidInputError for trackers, an address or a run directory that cannot work.
+    `on_drain` is called once, in the event loop, when a stop is requested over HTTP; `on_stacks`
+    writes the stacks of all processes to a file on request. Raises InvalidInputError for trackers,
+    an address or a run directory that cannot work.
     """
     check_tracking(job.spec)
     layout = RunPaths.of(options)
@@ -132,7 +134,7 @@ async def open_reporter(
         on_drain()
 
     trackers = make_trackers(job, layout)
-    display = make_display(tracker, console or Console())
+    display = make_display(tracker, console or Console(), job, layout)
     reporter = Reporter(values, journal, tracker, (exposition, display, *trackers))
     server = Server(options, layout, exposition, tracker, drain, on_stacks)
     try:

@@ -1,4 +1,4 @@
-"""The driver's small HTTP server: metrics, progress, health, and requests to stop or to tell."""
+"""The HTTP server of the driver: metrics, progress, health, drain and stack requests."""
 
 import asyncio
 import errno
@@ -37,7 +37,7 @@ class Server:
         """
         Args:
             on_drain: called once, by the first `POST /drain` with the right token.
-            on_stacks: writes where all processes stand, and returns the file.
+            on_stacks: writes the stacks of all processes, and returns the file.
         """
         self._on_stacks = on_stacks
         self._options = options
@@ -50,10 +50,10 @@ class Server:
         self._end_read = asyncio.Event()
 
     async def start(self) -> str:
-        """Listen, write `endpoint` and, for a token of our own, `drain.token`; returns the URL.
+        """Listen, write `endpoint` and, for a generated token, `drain.token`; returns the URL.
 
         A port in use is replaced by a free one. Raises InvalidInputError for a host that is not
-        this machine's.
+        an address of this machine.
         """
         app = web.Application()
         app.add_routes(
@@ -76,12 +76,12 @@ class Server:
         return url
 
     async def linger(self, seconds: float) -> None:
-        """Serve on until somebody has read how the run ended, or for so long."""
+        """Serve until a client has read the outcome of the run, at most for `seconds`."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._end_read.wait(), seconds)
 
     async def stop(self) -> None:
-        """Close all connections and take the files back."""
+        """Close all connections and remove the files."""
         if self._runner is not None:
             await self._runner.cleanup()
         self._layout.endpoint.unlink(missing_ok=True)
@@ -95,8 +95,8 @@ class Server:
             if error.errno == errno.EADDRINUSE and port != 0:
                 return await self._listen(runner, 0)
             raise InvalidInputError(
-                f"--host {host} --port {port}: cannot listen there: {error.strerror}; "
-                "give an address of this machine and a port that you may use"
+                f"--host {host} --port {port}: cannot listen: {error.strerror}; "
+                "use an address of this machine and a port that is permitted"
             ) from error
         bound: int = runner.addresses[0][1]
         return bound
@@ -135,7 +135,7 @@ class Server:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """A file that never was readable by others, even where an old one was."""
+    """Write a file that is never readable by others, even if an earlier one was."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:

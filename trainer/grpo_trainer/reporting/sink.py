@@ -1,4 +1,4 @@
-"""What every place that reports go to can be told; each overrides what it cares for."""
+"""The interface of everything that receives reports; a sink overrides what it needs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,15 +14,15 @@ from .metrics import Series
 
 
 class Sink:
-    """A receiver that ignores everything."""
+    """A receiver that ignores all reports."""
 
     def begin(self, step: int, total_steps: int) -> None:
-        """Training goes on after `step` steps; whatever was reported of later ones is void."""
+        """Training continues after `step` steps; reports of later steps are void."""
 
     def workers(self, report: WorkerReport) -> None: ...
 
     def step(self, report: StepReport, values: Mapping[Series, float]) -> None:
-        """A step is done; `values` are those of all metrics after it."""
+        """A step ended; `values` are those of all metrics after it."""
 
     def evaluation(self, report: EvaluationReport) -> None: ...
 
@@ -39,4 +39,4 @@ class Sink:
     def finish(self, summary: Summary) -> None: ...
 
     def close(self) -> None:
-        """Let go of files and threads; called once, after `finish` where there is one."""
+        """Release files and threads; called once, after `finish` if that is called."""
