@@ -169,7 +169,7 @@ def _code(text: str) -> str:
 
 
 def hyperparameters(job: GRPOJob) -> dict[str, str | float | bool]:
-    """The fields of the spec by path, defaults included: `algorithm.learningRate`; lists as JSON."""
+    """The fields of the spec by path, `algorithm.learningRate`, with defaults; lists as JSON."""
     return dict(_flat("", job.spec.model_dump(mode="json", by_alias=True)))
 
 
