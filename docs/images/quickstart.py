@@ -39,7 +39,7 @@ def evaluations(run: Path) -> dict[int, float]:
 
 def draw(run: Path, output: Path) -> None:
     lines = (run / "metrics.jsonl").read_text().splitlines()
-    records = [record for line in lines if "grpo_step" in (record := json.loads(line))]
+    records = [record for line in lines if (record := json.loads(line))["event"] == "step"]
     steps = [int(record["grpo_step"]) for record in records]
     held_out = evaluations(run)
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 3.4), layout="constrained")

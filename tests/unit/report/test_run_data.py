@@ -25,6 +25,15 @@ def test_text_in_a_metrics_row_is_no_curve(tmp_path):
     }
 
 
+def test_rows_of_evaluations_are_no_part_of_the_curves(tmp_path):
+    run = write_run(tmp_path / "run")
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"event": "evaluation", "grpo_step": 2, "seconds": 9.0}\n')
+    curves = load_run(run, LIMIT).curves
+    assert curves.keys() == {"grpo_step", "grpo_reward_mean"}
+    assert curves["grpo_step"].steps == (1, 2, 3)
+
+
 @pytest.mark.parametrize(
     ("key", "name"),
     [

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ..errors import InvalidInputError
+from ..reporting.history import EVALUATION
 
 _LABELLED = re.compile(r"(\w+)\{\w+=(.*)\}")
 _EVALUATION_FILE = re.compile(r"(.+)_step_(\d+)\.jsonl")
@@ -103,7 +104,7 @@ def _curves(path: Path) -> dict[str, Curve]:
     points: dict[str, list[tuple[int, float]]] = {}
     for row in _rows(path):
         step = row.get("grpo_step")
-        if not isinstance(step, int | float):
+        if not isinstance(step, int | float) or row.get("event") == EVALUATION:
             continue
         for key, value in row.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
