@@ -11,13 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from grpo_trainer.rewards.sandbox import OUTPUT_BYTES, Execution, Sandbox
+from grpo_trainer.rewards.confined import FileProtection
+from grpo_trainer.rewards.sandbox import OUTPUT_BYTES, Execution, Sandbox, available_protection
 
 SECONDS = 30.0
 
 
-def run(program: str, stdin: str = "", seconds: float = SECONDS, function: str | None = None):
-    with Sandbox(program, seconds=seconds, function=function) as sandbox:
+PROTECTED = [FileProtection.LANDLOCK, FileProtection.NAMESPACES]
+
+
+def run(
+    program: str,
+    stdin: str = "",
+    seconds: float = SECONDS,
+    function: str | None = None,
+    files: FileProtection = FileProtection.LANDLOCK,
+):
+    with Sandbox(program, seconds=seconds, function=function, files=files) as sandbox:
         return sandbox.run(stdin, seconds=seconds)
 
 
@@ -65,16 +75,20 @@ def test_a_method_of_solution_can_use_what_contest_sites_import():
     assert run(program, "[1, 2, 3]", function="total").output == "6"
 
 
-def refused(body: str) -> str:
+def refused(body: str, files: FileProtection = FileProtection.LANDLOCK) -> str:
     """The error that the body meets, `none` if it gets through."""
     indented = body.replace("\n", "\n    ")
     program = (
         f"try:\n    {indented}\nexcept BaseException as e:\n    print(type(e).__name__)\n"
         "else:\n    print('none')"
     )
-    execution = run(program)
+    execution = run(program, files=files)
     assert execution.ok
     return execution.output.splitlines()[-1]
+
+
+DENIED = {"PermissionError", "FileNotFoundError", "OSError"}
+"""OSError: a read-only file system."""
 
 
 @pytest.mark.parametrize(
@@ -180,15 +194,48 @@ def test_the_temporary_directory_is_removed(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("path", ["x", "/tmp/x", "{home}/x", "stdin", "/dev/shm/x"])
-def test_no_file_can_be_written(path):
-    body = f"open({path.format(home=Path.home())!r}, 'w')"
-    assert refused(body) in {"PermissionError", "FileNotFoundError"}
+@pytest.mark.parametrize("files", PROTECTED)
+@pytest.mark.parametrize(
+    "path", ["x", "/x", "/tmp/x", "{home}/x", "stdin", "/dev/shm/x", "/usr/x", "{prefix}/x"]
+)
+def test_no_file_can_be_written(path, files):
+    body = f"open({path.format(home=Path.home(), prefix=sys.prefix)!r}, 'w')"
+    assert refused(body, files) in DENIED
 
 
-def test_no_file_can_be_removed_or_read_outside_the_python_installation(tmp_path):
+@pytest.mark.parametrize("files", PROTECTED)
+def test_no_file_can_be_removed_or_read_outside_the_python_installation(tmp_path, files):
     (tmp_path / "data.jsonl").write_text('{"outputs": ["42"]}')
     path = str(tmp_path / "data.jsonl")
-    assert refused(f"open({path!r})") == "PermissionError"
-    assert refused(f"import os\nos.remove({path!r})") == "PermissionError"
-    assert refused(f"open('/proc/{os.getpid()}/environ')") == "PermissionError"
+    assert refused(f"open({path!r})", files) in DENIED
+    assert refused(f"import os\nos.remove({path!r})", files) in DENIED
+    assert refused("import os\nos.listdir('/etc/ssl')", files) in DENIED
+
+
+@pytest.mark.parametrize("files", PROTECTED)
+@pytest.mark.parametrize("process", ["self", "1", str(os.getpid())])
+def test_the_environment_of_no_process_can_be_read(process, files):
+    assert refused(f"open('/proc/{process}/environ')", files) in DENIED
+
+
+@pytest.mark.parametrize("files", PROTECTED)
+def test_libraries_can_be_used_under_either_file_protection(files):
+    program = "import numpy, sys, zoneinfo\nprint(numpy.arange(int(input())).sum())"
+    with Sandbox(program, seconds=SECONDS, files=files) as sandbox:
+        outputs = [sandbox.run("5", seconds=SECONDS).output for _ in range(2)]
+    assert outputs == ["10\n", "10\n"]
+
+
+@pytest.mark.parametrize("files", PROTECTED)
+def test_mounts_and_another_root_are_refused(files):
+    for call in ("mount(None, b'/', None, 32, None)", "chroot(b'/usr')", "unshare(0x10000000)"):
+        program = f"import ctypes\nprint(ctypes.CDLL(None).{call})"
+        assert run(program, files=files).output == "-1\n"
+
+
+def test_without_file_protection_a_program_reads_any_file_of_the_user():
+    assert refused("open('/etc/passwd')", FileProtection.NONE) == "none"
+
+
+def test_this_machine_has_landlock():
+    assert available_protection() is FileProtection.LANDLOCK

@@ -9,11 +9,10 @@ from ..errors import InvalidInputError
 from ..messages import Row, Score, TestCases
 from ..row_faults import RowFault, refuse
 from .base import Column, Reward, graded
-from .confined import landlock_version
+from .confined import FileProtection
 from .extraction import Extraction
 from .outputs import is_json, same_output, same_result
-from .sandbox import Sandbox, SandboxError
-from .scorer import check_loads
+from .sandbox import Sandbox, SandboxError, available_protection
 
 _log = logging.getLogger(__name__)
 TEST_SECONDS = 10.0
@@ -22,6 +21,9 @@ _SHARE_OF_DEADLINE = 0.9  # a program that is too slow is wrong, not unscored
 _PYTHON_BLOCK = re.compile(
     r"^[ \t]*```(?:python3?|py)[ \t]*\r?\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE | re.IGNORECASE
 )
+
+
+_UNCONFINED = "they can read and write what the trainer can, tokens and checkpoints included"
 
 
 class Code(Reward):
@@ -33,27 +35,36 @@ class Code(Reward):
         "code block that opens with ```python and holds the complete program."
     )
 
+    files: FileProtection
+
     def check(self, rows: Sequence[Row]) -> None:
         if faults := [fault for row in rows if (fault := _row_fault(row))]:
             raise refuse(faults)
-        if not landlock_version():
-            _log.warning("this kernel has no Landlock: programs of completions may read files")
-        check_loads(self.spec)
+        self.load()
+        if self.files is FileProtection.NONE:
+            _log.warning("programs of completions run without file protection: %s", _UNCONFINED)
+        else:
+            _log.info("programs of completions run with file protection: %s", self.files)
 
     def load(self) -> None:
         try:
-            with Sandbox("", seconds=TEST_SECONDS) as sandbox:
-                sandbox.run("", seconds=TEST_SECONDS)
+            self.files = available_protection()
         except SandboxError as error:
+            raise InvalidInputError(f"spec.reward.type: Invalid value: 'code': {error}") from error
+        if self.files is FileProtection.NONE and not self.spec.allow_unconfined:
             raise InvalidInputError(
-                f'spec.reward.type: Invalid value: "code": is not possible here: {error}'
-            ) from error
+                "spec.reward.allowUnconfined: Invalid value: false: this machine has neither "
+                f"Landlock nor user namespaces: {_UNCONFINED}; run on Linux 5.13 or newer with "
+                "Landlock enabled, or set it to true"
+            )
 
     def score(self, text: str, row: Row) -> Score:
         assert row.tests is not None, "rows are checked at load"
         program = python_block(text)
         seconds = _SHARE_OF_DEADLINE * self.spec.timeout_seconds
-        right = program.answer is not None and passes(program.answer, row.tests, seconds=seconds)
+        right = program.answer is not None and passes(
+            program.answer, row.tests, seconds=seconds, files=self.files
+        )
         return graded(right=right, well_formed=program.well_formed)
 
 
@@ -64,11 +75,11 @@ def python_block(text: str) -> Extraction:
     return Extraction(program, program is not None)
 
 
-def passes(program: str, tests: TestCases, *, seconds: float) -> bool:
+def passes(program: str, tests: TestCases, *, seconds: float, files: FileProtection) -> bool:
     """Whether the program ends each test in time and gives the expected output."""
     deadline = time.monotonic() + seconds
     longest = min(TEST_SECONDS, seconds)
-    with Sandbox(program, seconds=longest, function=tests.function) as sandbox:
+    with Sandbox(program, seconds=longest, function=tests.function, files=files) as sandbox:
         for given, expected in zip(tests.inputs, tests.outputs, strict=True):
             remaining = deadline - time.monotonic()
             if remaining <= 0:

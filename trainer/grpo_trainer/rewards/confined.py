@@ -5,12 +5,10 @@ package. Linux on x86_64 or aarch64; it needs no privilege and works in a restri
 
 - resource limits on processor time, address space, file size and open files;
 - all capabilities are dropped and cannot be regained;
-- Landlock, if the kernel supports it: no file can be written or created, and none can be read
-  outside the Python installation and the system's libraries (neither the data set nor `/proc`);
+- files, by one of `FileProtection`: none can be written or created, and none can be read outside
+  the Python installation and the system's libraries (neither the data set nor `/proc`);
 - a seccomp filter: no sockets, no other processes, no signals, no tracing, no shared memory.
   Threads are allowed; the address space limits their number.
-
-Without Landlock (Linux before 5.13) only file permissions protect files.
 """
 
 import ctypes
@@ -22,8 +20,24 @@ import signal
 import struct
 import sys
 import types
+from enum import StrEnum
+from typing import Any
 
 CONFINEMENT_FAILED = 125
+
+
+class FileProtection(StrEnum):
+    """What keeps a program from files; anything but NONE fails where the kernel lacks it."""
+
+    LANDLOCK = "landlock"
+    """Linux 5.13 or newer, if enabled."""
+    NAMESPACES = "namespaces"
+    """A user and a mount namespace with a root of their own, where the node and the pod's seccomp
+    profile allow them: gVisor, or older kernels."""
+    NONE = "none"
+    """File permissions alone: a program can read what the user can, `/proc` included."""
+
+
 _PRELUDE = """
 import bisect, collections, functools, heapq, itertools, math, re, string
 from bisect import *
@@ -45,6 +59,11 @@ _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
 _CLONE_THREAD = 0x00010000
+_CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_REMOUNT = 1, 2, 4, 32
+_MS_BIND, _MS_REC, _MS_PRIVATE = 1 << 12, 1 << 14, 1 << 18
+_MS_LOCKABLE = 2 | 4 | 8 | 1024 | 2048
+"""nosuid, nodev, noexec, noatime, nodiratime; the same numbers in `statvfs`."""
 
 # System calls on (x86_64, aarch64), which share the numbers of all calls since 424.
 _CLONE, _PRLIMIT64, _PRCTL = (56, 220), (302, 261), (157, 167)
@@ -108,26 +127,26 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 
 def main() -> None:
-    """Arguments: control descriptor, parent's process id, function or "", limits as JSON.
+    """Arguments: control descriptor, parent's process id, function or "", `_confine`'s as JSON.
 
     Each byte read from the control descriptor requests a run on the file `stdin`; the response is
     a byte with the exit status. The program is `program.py`; both are in the working directory.
     """
     control, parent, function = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    limits = json.loads(sys.argv[4])
+    confinement = json.loads(sys.argv[4])
     _die_with(parent)
     server = os.getpid()
     while os.read(control, 1):
         child = os.fork()
         if child == 0:
             os.close(control)
-            _execute(server, function, limits)
+            _execute(server, function, confinement)
             return  # the interpreter exits as after any script: threads joined, output flushed
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         os.write(control, bytes([status if status >= 0 else 1]))
 
 
-def _execute(server: int, function: str, limits: dict[str, int]) -> None:
+def _execute(server: int, function: str, confinement: dict[str, Any]) -> None:
     try:
         _die_with(server)
         with open("program.py", encoding="utf-8", errors="surrogateescape") as file:
@@ -136,7 +155,7 @@ def _execute(server: int, function: str, limits: dict[str, int]) -> None:
         _redirect(1, "stdout", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         sys.stdin = os.fdopen(0, "r", encoding="utf-8", closefd=False)
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
-        _confine(**limits)
+        _confine(server, **confinement)
     except Exception as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         os._exit(CONFINEMENT_FAILED)
@@ -171,8 +190,11 @@ def _call(source: str, function: str) -> None:
     answer.close()
 
 
-def _confine(cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
-    """Drop every right; raises OSError if the kernel refuses, except for a lack of Landlock."""
+def _confine(parent: int, files: str, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
+    """Drop every right; raises OSError if the kernel refuses."""
+    if files == FileProtection.NAMESPACES:
+        _change_root()
+        _die_with(parent)  # a new user namespace clears it
     for kind, limit in (
         (resource.RLIMIT_CPU, cpu_seconds),
         (resource.RLIMIT_AS, memory_bytes),
@@ -184,7 +206,8 @@ def _confine(cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
     header = struct.pack("II", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
     _check(_libc.capset(header, bytes(24)))
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    _restrict_files()
+    if files == FileProtection.LANDLOCK:
+        _restrict_files()
     program = _seccomp_program(os.uname().machine)
     buffer = ctypes.create_string_buffer(program)
     filter_ = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
@@ -206,13 +229,13 @@ def landlock_version() -> int:
 def _restrict_files() -> None:
     version = landlock_version()
     if not version:
-        return
+        raise OSError("this kernel has no Landlock")
     handled = (1 << _LANDLOCK_RIGHTS[min(version, max(_LANDLOCK_RIGHTS))]) - 1
     ruleset = _check(
         _libc.syscall(_LANDLOCK_CREATE, struct.pack("Q", handled), ctypes.c_size_t(8), 0)
     )
     read = _LANDLOCK_READ_FILE | _LANDLOCK_READ_DIR
-    for path in {*_READABLE, sys.prefix, sys.base_prefix, *sys.path}:
+    for path in _readable():
         _allow(ruleset, path, read)
     for path in _DEVICES:
         _allow(ruleset, path, _LANDLOCK_READ_FILE | _LANDLOCK_WRITE_FILE)
@@ -220,9 +243,61 @@ def _restrict_files() -> None:
     os.close(ruleset)
 
 
-def _allow(ruleset: int, path: str, rights: int) -> None:
-    if not os.path.exists(path):
+def _readable() -> list[str]:
+    """What the interpreter and its libraries need; parents before what is inside them."""
+    paths = {*_READABLE, sys.prefix, sys.base_prefix, *sys.path}
+    return sorted(path for path in paths if path and os.path.exists(path))
+
+
+def _change_root() -> None:
+    """Enter user and mount namespaces whose root holds only the readable paths, read-only."""
+    user, group = os.getuid(), os.getgid()
+    _check(_libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS))
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{user} {user} 1"),
+        ("gid_map", f"{group} {group} 1"),
+    ):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+    _mount(None, "/", _MS_PRIVATE | _MS_REC)
+    root = os.path.abspath("root")
+    os.makedirs(root, exist_ok=True)
+    _mount("tmpfs", root, _MS_NOSUID | _MS_NODEV, "tmpfs")
+    for path in _readable():
+        _bind(path, root)
+    for path in _DEVICES:
+        _bind(path, root, read_only=False)
+    _mount(None, root, _MS_BIND | _MS_REMOUNT | _MS_RDONLY | _MS_NOSUID | _MS_NODEV)
+    os.chroot(root)
+    os.chdir("/")
+
+
+def _bind(path: str, root: str, *, read_only: bool = True) -> None:
+    target = root + path
+    if os.path.lexists(target):  # inside one that is there already
         return
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if os.path.islink(path):
+        os.symlink(os.readlink(path), target)
+        return
+    if os.path.isdir(path):
+        os.mkdir(target)
+    else:
+        os.close(os.open(target, os.O_CREAT))
+    _mount(path, target, _MS_BIND | _MS_REC)
+    if read_only:
+        # Flags that the mount has already are locked in a user namespace, and must be kept.
+        kept = os.statvfs(target).f_flag & _MS_LOCKABLE
+        _mount(None, target, _MS_BIND | _MS_REMOUNT | _MS_RDONLY | _MS_NOSUID | kept)
+
+
+def _mount(source: str | None, target: str, flags: int, kind: str | None = None) -> None:
+    names = [None if text is None else os.fsencode(text) for text in (source, target, kind)]
+    _check(_libc.mount(*names, ctypes.c_ulong(flags), None))
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
     if not os.path.isdir(path):
         rights &= ~_LANDLOCK_READ_DIR
     descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)

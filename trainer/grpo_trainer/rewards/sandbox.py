@@ -12,10 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .confined import CONFINEMENT_FAILED
+from .confined import CONFINEMENT_FAILED, FileProtection, landlock_version
 
 MEMORY_BYTES = 1 << 30
 OUTPUT_BYTES = 16 << 20
+_TRY_SECONDS = 10.0
 _SCRIPT = Path(__file__).with_name("confined.py")
 _ENVIRONMENT = {
     "LANG": "C.UTF-8",
@@ -46,13 +47,22 @@ class Sandbox:
     """A Python program in a temporary directory; the `with` block ends and removes both.
 
     With `function`, each run calls that function (of the module, or of its class `Solution`) with
-    one argument per line of JSON, instead of running the program on standard input.
+    one argument per line of JSON, instead of running the program on standard input. A run fails
+    if the kernel lacks the file protection.
     """
 
-    def __init__(self, source: str, *, seconds: float, function: str | None = None) -> None:
+    def __init__(
+        self,
+        source: str,
+        *,
+        seconds: float,
+        function: str | None = None,
+        files: FileProtection = FileProtection.LANDLOCK,
+    ) -> None:
         self._source = source
         self._seconds = seconds
         self._function = function
+        self._files = files
 
     def __enter__(self) -> Self:
         self._directory = tempfile.TemporaryDirectory(prefix="grpo-program-")
@@ -102,14 +112,36 @@ class Sandbox:
         return Execution(status[0] == 0, self._read("stdout"))
 
     def _command(self, control: int) -> list[str]:
-        limits = {
+        confinement = {
+            "files": self._files,
             "cpu_seconds": int(self._seconds) + 1,
             "memory_bytes": MEMORY_BYTES,
             "file_bytes": OUTPUT_BYTES,
         }
-        arguments = [str(control), str(os.getpid()), self._function or "", json.dumps(limits)]
+        arguments = [str(control), str(os.getpid()), self._function or "", json.dumps(confinement)]
         # -P: the script's own directory, this package, must not shadow standard modules.
         return [sys.executable, "-s", "-P", str(_SCRIPT), *arguments]
 
     def _read(self, name: str) -> str:
         return (self._path / name).read_text(encoding="utf-8", errors="replace")
+
+
+def available_protection() -> FileProtection:
+    """The file protection of this machine: NONE without Landlock and namespaces.
+
+    Raises SandboxError if a program cannot be confined even without one.
+    """
+    if landlock_version():
+        _try(FileProtection.LANDLOCK)
+        return FileProtection.LANDLOCK
+    try:
+        _try(FileProtection.NAMESPACES)
+        return FileProtection.NAMESPACES
+    except SandboxError:
+        _try(FileProtection.NONE)
+        return FileProtection.NONE
+
+
+def _try(files: FileProtection) -> None:
+    with Sandbox("", seconds=_TRY_SECONDS, files=files) as sandbox:
+        sandbox.run("", seconds=_TRY_SECONDS)

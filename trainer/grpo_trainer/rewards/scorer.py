@@ -7,7 +7,7 @@ from functools import partial
 from ..errors import InvalidInputError
 from ..messages import Row, Score
 from ..spec.training import RewardSpec
-from .pool import WorkerPool, run_blocking
+from .pool import WorkerPool
 from .registry import make_reward, reward_class
 from .worker import Failure
 
@@ -26,16 +26,6 @@ def reward_pool(spec: RewardSpec, workers: int) -> WorkerPool[str, Row, Score]:
         timeout_seconds=spec.timeout_seconds,
         memory_bytes=reward_class(spec.type).memory_bytes,
     )
-
-
-def check_loads(spec: RewardSpec) -> None:
-    """Load the reward in a worker; blocks, raises the InvalidInputError of `Reward.load`."""
-    run_blocking(_load(spec))
-
-
-async def _load(spec: RewardSpec) -> None:
-    async with reward_pool(spec, workers=1):
-        pass
 
 
 class Scorer:

@@ -122,6 +122,9 @@ class RewardSpec(Record):
     """The user's own function; only with type custom."""
     system_prompt: str | None = None
     """System message of every prompt; one per reward type when absent, none when empty."""
+    allow_unconfined: bool = False
+    """Let a code reward run programs where the kernel cannot keep them from files: they can read
+    and write what the trainer can."""
     timeout_seconds: PositiveFloat = 30.0
     """Deadline for scoring one completion; a completion that exceeds it counts as a scoring
     error."""
