@@ -1,25 +1,47 @@
-"""Advantage, loss, KL and aggregation agree with verl's on random batches, gradients included."""
+"""Each preset's advantage, loss, KL and aggregation equal verl's on random batches with masks,
+gradients included."""
 
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
 from verl.trainer.ppo.core_algos import (
     agg_loss,
     compute_grpo_outcome_advantage,
-    compute_policy_loss_vanilla,
+    compute_reinforce_plus_plus_baseline_outcome_advantage,
+    compute_rloo_outcome_advantage,
+    get_policy_loss_fn,
     kl_penalty,
 )
+from verl.workers.config import ActorConfig
 
-from grpo_trainer.algorithm.advantage import group_advantages
+from grpo_trainer.algorithm.advantage import group_advantages, normalize_over_batch
 from grpo_trainer.algorithm.loss import LossBatch, policy_loss
 from grpo_trainer.algorithm.totals import Denominators
-from grpo_trainer.spec import LossAggregation
+from grpo_trainer.spec import (
+    Advantage,
+    AlgorithmName,
+    GRPOJobSpec,
+    ImportanceRatio,
+    KlForm,
+    LossAggregation,
+    LossForm,
+    resolve_algorithm,
+)
 from unit.algorithm.builders import algorithm
 
-MODES = {LossAggregation.SAMPLE: "seq-mean-token-mean", LossAggregation.TOKEN: "token-mean"}
+HORIZON = 12
+MODES = {
+    LossAggregation.SAMPLE: "seq-mean-token-mean",
+    LossAggregation.TOKEN: "token-mean",
+    LossAggregation.CONSTANT: "seq-mean-token-sum-norm",
+}
+LOSSES = {
+    (ImportanceRatio.TOKEN, LossForm.CLIPPED): "vanilla",
+    (ImportanceRatio.SEQUENCE, LossForm.CLIPPED): "gspo",
+    (ImportanceRatio.TOKEN, LossForm.WEIGHTED): "cispo",
+}
 SEEDS = range(20)
 
 
@@ -71,25 +93,63 @@ def ours(batch, options):
 
 def verls(batch, options):
     mode, mask = MODES[options.loss_aggregation], batch.mask.double()
-    config = OmegaConf.create(
-        {
-            "clip_ratio": options.clip_low,
-            "clip_ratio_low": options.clip_low,
-            "clip_ratio_high": options.clip_high,
-            "clip_ratio_c": options.importance_sampling_cap,
-            "global_batch_info": {},
-        }
+    policy_loss_of = get_policy_loss_fn(LOSSES[options.importance_ratio, options.loss_form])
+    config = ActorConfig(
+        strategy="fsdp",
+        rollout_n=8,
+        ppo_micro_batch_size_per_gpu=8,
+        clip_ratio_low=options.clip_low,
+        clip_ratio_high=options.clip_high,
+        clip_ratio_c=options.importance_sampling_cap,
+        global_batch_info={"loss_scale_factor": HORIZON},
     )
 
     def loss(logprobs):
         advantages = batch.advantages[:, None].expand_as(mask)
-        policy, _ = compute_policy_loss_vanilla(
-            batch.old_logprobs, logprobs, advantages, mask, mode, config
-        )
-        k3 = kl_penalty(logprobs, batch.reference_logprobs, "k3")
-        return policy + options.kl_coefficient * agg_loss(k3, mask, mode)
+        policy, _ = policy_loss_of(batch.old_logprobs, logprobs, advantages, mask, mode, config)
+        kl = kl_penalty(logprobs, batch.reference_logprobs, str(options.kl_form))
+        return policy + options.kl_coefficient * agg_loss(kl, mask, mode, loss_scale_factor=HORIZON)
 
     return with_gradient(batch, loss)
+
+
+def assert_equal(options, *, empty_row):
+    for seed in SEEDS:
+        batch = random_batch(seed, empty_row=empty_row)
+        # verl adds 1e-8 to a sample's length.
+        torch.testing.assert_close(
+            ours(batch, options), verls(batch, options), rtol=1e-6, atol=1e-9
+        )
+
+
+@pytest.mark.parametrize("name", AlgorithmName)
+@pytest.mark.parametrize("empty_row", [False, True])
+@pytest.mark.parametrize("kl_coefficient", [None, 0.05])
+def test_loss_and_gradient_of_each_preset_are_verls(name, empty_row, kl_coefficient):
+    spec = {
+        "algorithm": {"name": name, "klCoefficient": kl_coefficient},
+        "sampling": {"maxNewTokens": HORIZON},
+    }
+    options = resolve_algorithm(GRPOJobSpec.model_validate(spec))
+    assert_equal(options, empty_row=empty_row)
+
+
+@pytest.mark.parametrize("form", LOSSES, ids="-".join)
+@pytest.mark.parametrize("aggregation", LossAggregation)
+@pytest.mark.parametrize("kl_form", KlForm)
+def test_every_combination_of_form_aggregation_and_kl_is_verls(form, aggregation, kl_form):
+    ratio, loss_form = form
+    options = algorithm(
+        importance_ratio=ratio,
+        loss_form=loss_form,
+        loss_aggregation=aggregation,
+        max_new_tokens=HORIZON,
+        kl_coefficient=0.05,
+        kl_form=kl_form,
+        clip_low=0.2,
+        clip_high=0.28,
+    )
+    assert_equal(options, empty_row=True)
 
 
 @pytest.mark.parametrize("aggregation", LossAggregation)
@@ -103,13 +163,9 @@ def test_loss_and_gradient_are_verls(aggregation, empty_row, kl_coefficient, cap
         importance_sampling_cap=cap,
         clip_low=0.2,
         clip_high=0.28,
+        max_new_tokens=HORIZON,
     )
-    for seed in SEEDS:
-        batch = random_batch(seed, empty_row=empty_row)
-        # verl adds 1e-8 to a sample's length.
-        torch.testing.assert_close(
-            ours(batch, options), verls(batch, options), rtol=1e-6, atol=1e-9
-        )
+    assert_equal(options, empty_row=empty_row)
 
 
 def test_the_random_batches_meet_every_bound():
@@ -125,14 +181,36 @@ def test_the_random_batches_meet_every_bound():
     assert met == {(region, sign) for region in range(4) for sign in (-1, 1)}
 
 
+def verl_advantages(form, rewards, lengths, index):
+    """Of each sample, from its rewards at the last token."""
+    mask = torch.arange(HORIZON) < torch.from_numpy(lengths)[:, None]
+    at_end = torch.zeros(len(rewards), HORIZON, dtype=torch.float64)
+    at_end[:, 0] = torch.from_numpy(rewards)
+    options = {"epsilon": 1e-4}
+    match form:
+        case Advantage.GROUP_NORMALIZED:
+            function = compute_grpo_outcome_advantage
+        case Advantage.GROUP_CENTERED:
+            function = compute_grpo_outcome_advantage
+            options = {"norm_adv_by_std_in_grpo": False}
+        case Advantage.LEAVE_ONE_OUT:
+            function = compute_rloo_outcome_advantage
+        case Advantage.BATCH_NORMALIZED:
+            function = compute_reinforce_plus_plus_baseline_outcome_advantage
+    advantages, _ = function(at_end, mask.double(), index, **options)
+    return advantages[:, 0].numpy()
+
+
+@pytest.mark.parametrize("form", Advantage)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_advantages_are_verls(seed):
+def test_advantages_are_verls(form, seed):
     rng = np.random.default_rng(seed)
     groups = [rng.choice([0.0, 0.5, 1.0, 10.0], size=rng.integers(2, 9)) for _ in range(4)]
+    lengths = [rng.integers(1, HORIZON + 1, size=len(group)) for group in groups]
     index = np.concatenate([np.full(len(g), i) for i, g in enumerate(groups)])
-    rewards = torch.from_numpy(np.concatenate(groups))
-    expected, _ = compute_grpo_outcome_advantage(
-        rewards[:, None].clone(), torch.ones(len(rewards), 1), index, epsilon=1e-4
-    )
-    found = np.concatenate([group_advantages(g.tolist()).advantages for g in groups])
-    assert found == pytest.approx(expected[:, 0].numpy(), rel=1e-5, abs=1e-5)
+    expected = verl_advantages(form, np.concatenate(groups), np.concatenate(lengths), index)
+    found = [group_advantages(g.tolist(), form) for g in groups]
+    if form is Advantage.BATCH_NORMALIZED:
+        found = normalize_over_batch(found, lengths)
+    advantages = np.concatenate([group.advantages for group in found])
+    assert advantages == pytest.approx(expected, rel=1e-6, abs=1e-6)

@@ -4,6 +4,7 @@ Agreement with an independent implementation is in trainer/test_loss_against_ver
 """
 
 import math
+import statistics
 
 import pytest
 import torch
@@ -40,7 +41,9 @@ def one_token(log_ratio, advantage, **overrides):
 @pytest.mark.parametrize("aggregation", LossAggregation)
 def test_on_policy_the_gradient_is_minus_the_advantage(aggregation):
     for advantage in (-1.5, 0.5):
-        loss, gradient, sums = one_token(0.0, advantage, loss_aggregation=aggregation)
+        loss, gradient, sums = one_token(
+            0.0, advantage, loss_aggregation=aggregation, max_new_tokens=1
+        )
         assert (loss, gradient) == (-advantage, -advantage)
         assert (sums.ratio, sums.clipped_low, sums.clipped_high) == (1.0, 0, 0)
 
@@ -172,3 +175,30 @@ def test_sums_add_up_over_micro_batches_and_give_means_per_token():
     assert whole.per_token(whole.ratio) == pytest.approx((1 + 1.25 + 0.5) / 3)
     assert (whole.clipped_low, whole.clipped_high) == (1, 1)
     assert LossSums().per_token(0.0) == 0.0
+
+
+def test_sums_describe_how_far_the_policy_is_from_the_behaviour_policy():
+    log_ratios = torch.tensor([[0.5, -1.0], [0.0, 7.0]], dtype=torch.float64)
+    mask = [[True, True], [True, False]]
+    _, sums = policy_loss(
+        batch_of(log_ratios, [[0.0, 0.0]] * 2, [1.0, -1.0], mask),
+        algorithm(),
+        Denominators(samples=2, tokens=3),
+    )
+    ratios = [math.exp(0.5), math.exp(-1.0), 1.0]
+    assert sums.max_log_ratio == 1.0
+    assert sums.log_ratio_std == pytest.approx(statistics.pstdev([0.5, -1.0, 0.0]))
+    k3 = [r - 1 - math.log(r) for r in ratios]
+    assert sums.per_token(sums.behaviour_kl) == pytest.approx(sum(k3) / 3)
+    effective = sum(ratios) ** 2 / sum(r**2 for r in ratios)
+    assert sums.effective_sample_share == pytest.approx(effective / 3)
+    assert (sums + LossSums(max_log_ratio=3.0)).max_log_ratio == 3.0
+
+
+def test_on_policy_the_distance_to_the_behaviour_policy_is_zero():
+    _, sums = policy_loss(
+        batch_of(torch.zeros(2, 2), [[0.0, 0.0]] * 2, [1.0, -1.0]), algorithm(), ONE
+    )
+    assert (sums.log_ratio_std, sums.max_log_ratio, sums.behaviour_kl) == (0.0, 0.0, 0.0)
+    assert sums.effective_sample_share == 1.0
+    assert LossSums().effective_sample_share == LossSums().log_ratio_std == 0.0

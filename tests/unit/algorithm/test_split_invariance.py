@@ -6,22 +6,24 @@ one token at a time, straight from the formula.
 
 import math
 
-import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_trainer.algorithm.advantage import group_advantages
-from grpo_trainer.algorithm.batching import build_step
+from grpo_trainer.algorithm.batching import build_step, step_advantages
 from grpo_trainer.algorithm.loss import LossBatch, policy_loss
 from grpo_trainer.algorithm.totals import LossSums
-from grpo_trainer.messages import FinishReason
-from grpo_trainer.spec import LossAggregation
+from grpo_trainer.spec import Advantage, ImportanceRatio, KlForm, LossAggregation, LossForm
 from unit.algorithm.builders import PAD, VOCABULARY, algorithm, groups
 
 ALGORITHMS = st.builds(
     algorithm,
+    advantage=st.sampled_from(Advantage),
+    importance_ratio=st.sampled_from(ImportanceRatio),
+    loss_form=st.sampled_from(LossForm),
     loss_aggregation=st.sampled_from(LossAggregation),
+    max_new_tokens=st.just(6),
+    kl_form=st.sampled_from(KlForm),
     kl_coefficient=st.sampled_from([0.0, 0.1]),
     mask_truncated=st.booleans(),
 )
@@ -66,50 +68,67 @@ def train(scored, options, **split):
 
 def completions_in_the_loss(scored, options):
     """(prompt, completion, advantage) of each."""
-    for group in scored:
-        completions = list(zip(group.rollout.completions, group.scores, strict=True))
-        masked = [
-            options.mask_truncated and c.finish_reason is FinishReason.LENGTH
-            for c, _ in completions
-        ]
-        rewards = [None if m else s.reward for m, (_, s) in zip(masked, completions, strict=True)]
-        found = group_advantages(rewards)
-        for i, (completion, _) in enumerate(completions):
-            if found.valid[i] and np.isfinite(completion.logprobs).any():
+    for group, found in zip(scored, step_advantages(scored, options), strict=True):
+        for i, completion in enumerate(group.rollout.completions):
+            if found.valid[i]:
                 yield group.prompt.token_ids.tolist(), completion, float(found.advantages[i])
 
 
-def token_loss(logprob, old, reference, advantage, options):
-    ratio = (logprob - old).exp()
+def kl_estimate(log_ratio, form):
+    match form:
+        case KlForm.K1:
+            return log_ratio
+        case KlForm.K2:
+            return log_ratio**2 / 2
+        case KlForm.K3:
+            return (-log_ratio).exp() + log_ratio - 1
+
+
+def token_loss(logprob, ratio, reference, advantage, options):
     clipped = ratio.clamp(1 - options.clip_low, 1 + options.clip_high)
-    loss = torch.max(-ratio * advantage, -clipped * advantage)
-    if advantage < 0:
-        loss = torch.min(loss, torch.tensor(-options.importance_sampling_cap * advantage))
-    gap = reference - logprob
-    return loss + options.kl_coefficient * (gap.exp() - gap - 1)
+    if options.loss_form is LossForm.WEIGHTED:
+        loss = -clipped.detach() * advantage * logprob
+    else:
+        loss = torch.max(-ratio * advantage, -clipped * advantage)
+        if advantage < 0 and options.importance_ratio is ImportanceRatio.TOKEN:
+            loss = torch.min(loss, torch.tensor(-options.importance_sampling_cap * advantage))
+    return loss + options.kl_coefficient * kl_estimate(logprob - reference, options.kl_form)
+
+
+def completion_losses(prompt, completion, advantage, policy, reference, options):
+    """The loss of each token with a known log-probability."""
+    ids = prompt + completion.token_ids.tolist()
+    pairs = list(zip(ids[len(prompt) - 1 :], ids[len(prompt) :], strict=False))
+    known = [
+        (pair, float(old))
+        for pair, old in zip(pairs, completion.logprobs, strict=True)
+        if math.isfinite(old)
+    ]
+    log_ratios = [policy[pair] - old for pair, old in known]
+    if options.importance_ratio is ImportanceRatio.SEQUENCE:
+        log_ratios = [sum(log_ratios) / len(log_ratios)] * len(log_ratios)
+    return [
+        token_loss(policy[pair], log_ratio.exp(), reference[pair], advantage, options)
+        for (pair, _), log_ratio in zip(known, log_ratios, strict=True)
+    ]
 
 
 def reference_gradient(scored, options):
     weights = table(0).requires_grad_()
     policy, reference = weights.log_softmax(-1), table(1).log_softmax(-1)
-    per_sample = []
-    for prompt, completion, advantage in completions_in_the_loss(scored, options):
-        ids = prompt + completion.token_ids.tolist()
-        per_sample.append(
-            [
-                token_loss(policy[a, b], float(old), reference[a, b], advantage, options)
-                for a, b, old in zip(
-                    ids[len(prompt) - 1 :], ids[len(prompt) :], completion.logprobs, strict=False
-                )
-                if math.isfinite(old)
-            ]
-        )
+    per_sample = [
+        completion_losses(*sample, policy, reference, options)
+        for sample in completions_in_the_loss(scored, options)
+    ]
     if not per_sample:
         return torch.zeros_like(weights)
-    if options.loss_aggregation is LossAggregation.SAMPLE:
-        loss = sum(sum(losses) / len(losses) for losses in per_sample) / len(per_sample)
-    else:
-        loss = sum(sum(losses) for losses in per_sample) / sum(map(len, per_sample))
+    match options.loss_aggregation:
+        case LossAggregation.SAMPLE:
+            loss = sum(sum(losses) / len(losses) for losses in per_sample) / len(per_sample)
+        case LossAggregation.TOKEN:
+            loss = sum(map(sum, per_sample)) / sum(map(len, per_sample))
+        case LossAggregation.CONSTANT:
+            loss = sum(map(sum, per_sample)) / options.max_new_tokens / len(per_sample)
     loss.backward()
     return weights.grad
 

@@ -1,4 +1,4 @@
-"""From scored groups to micro-batches: layout, who leaves the loss, balance over ranks, statistics.
+"""From scored groups to micro-batches: layout, masked completions, balance over ranks, statistics.
 
 That any split gives the same gradient is in test_split_invariance.py.
 """
@@ -108,6 +108,24 @@ def test_no_groups_at_all_make_an_empty_step():
 
 
 @pytest.mark.parametrize("unknown", [float("nan"), float("-inf"), float("inf")])
+def test_a_completion_without_any_finite_logprob_leaves_its_group_and_is_counted(unknown):
+    completions = [completion([3]), completion([4]), completion([5])]
+    odd = completion([3, 4], [unknown, unknown])
+    step = build([group([0.0, 1.0, 0.0, 10.0], [*completions, odd])])
+    alone = build([group([0.0, 1.0, 0.0], completions)])
+    assert step.denominators == alone.denominators
+    assert [r[3] for r in rows(step)] == [r[3] for r in rows(alone)]
+    assert step.statistics.reward_std == alone.statistics.reward_std
+    assert (step.statistics.nonfinite_samples, step.statistics.nonfinite_tokens) == (1, 2)
+
+
+def test_a_completion_without_tokens_leaves_its_group_but_is_not_counted_as_non_finite():
+    step = build([group([10.0, 0.0, 0.0], [completion([]), completion([3]), completion([4])])])
+    assert step.statistics.reward_std == 0.0
+    assert (step.statistics.nonfinite_samples, step.statistics.nonfinite_tokens) == (0, 0)
+
+
+@pytest.mark.parametrize("unknown", [float("nan"), float("-inf"), float("inf")])
 def test_a_token_without_a_finite_logprob_leaves_mask_and_denominators(unknown):
     odd = completion([5, 6, 3], [-0.5, unknown, -1.0])
     step = build([group([1.0, 0.0], [odd, completion([4])])])
@@ -116,6 +134,7 @@ def test_a_token_without_a_finite_logprob_leaves_mask_and_denominators(unknown):
     assert mask.tolist() == [False, False, True, False, True]
     assert old_logprobs.tolist() == [0, 0, -0.5, 0, -1.0]
     assert step.denominators == Denominators(samples=2, tokens=3)
+    assert (step.statistics.nonfinite_samples, step.statistics.nonfinite_tokens) == (0, 1)
 
 
 def test_a_completion_without_any_known_logprob_is_no_sample():

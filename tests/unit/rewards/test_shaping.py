@@ -49,24 +49,24 @@ def test_the_penalty_starts_at_the_buffer_and_is_full_at_the_limit(limit):
 
 def test_a_right_long_completion_loses_reward_but_not_accuracy(overlong):
     (score,) = shaped([Score(RIGHT_REWARD, 1.0, 1.0)], [completion(90)], overlong)
-    assert score == Score(RIGHT_REWARD * 0.5, 1.0, 1.0)
+    assert score == Score(RIGHT_REWARD * 0.75, 1.0, 1.0)
 
 
 def test_a_wrong_long_completion_is_worse_than_a_wrong_short_one(overlong):
     wrong = Score(0.0, 1.0, 0.0)
     short, truncated = shaped([wrong, wrong], [completion(80), completion(100)], overlong)
-    assert (short.reward, truncated.reward) == (0.0, -RIGHT_REWARD)
+    assert (short.reward, truncated.reward) == (0.0, -RIGHT_REWARD / 2)
 
 
 @pytest.mark.parametrize(
     ("spec", "penalty"),
     [
-        ({}, RIGHT_REWARD),
-        ({"reward": {"type": "custom", "custom": {"module": "m"}}}, 1.0),
+        ({}, RIGHT_REWARD / 2),
+        ({"reward": {"type": "custom", "custom": {"module": "m"}}}, 0.5),
         ({"algorithm": {"overlong": {"penalty": 0.25}}}, 0.25),
     ],
 )
-def test_a_completion_at_the_limit_loses_the_reward_of_a_right_answer(spec, penalty):
+def test_a_completion_at_the_limit_loses_half_of_the_maximum_reward(spec, penalty):
     spec = GRPOJobSpec.model_validate(spec)
     algorithm = replace(resolve_algorithm(spec), overlong=True)
     (score,) = shaped(

@@ -1,4 +1,4 @@
-"""What GRPO and DAPO compute, as pure functions: log-probabilities, advantages, batches, loss.
+"""The algorithms as pure functions: masks, advantages, batches, log-probabilities, loss.
 
-`advantage`, `batching` and `totals` need numpy only; `logprobs` and `loss` need torch.
+`masks`, `advantage`, `batching` and `totals` need numpy only; `logprobs` and `loss` need torch.
 """

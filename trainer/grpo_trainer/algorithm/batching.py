@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_trainer.messages import FinishReason, Floats, Ints, Score, ScoredGroup
-from grpo_trainer.spec import ResolvedAlgorithm
+from grpo_trainer.spec import Advantage, ResolvedAlgorithm
 
-from .advantage import Bools, GroupAdvantages, group_advantages
+from .advantage import Bools, GroupAdvantages, group_advantages, normalize_over_batch
+from .masks import trained_rewards
 from .totals import Denominators
 
-# One token that predicts and one that is predicted: the least a forward pass can take.
+# One token that predicts and one that is predicted: the minimum of a forward pass.
 _EMPTY_LENGTH = 2
 
 
@@ -32,15 +33,15 @@ class MicroBatch:
     mask: Bools
     """[B, L] response tokens that count in the loss, each at its own position."""
     old_logprobs: Floats
-    """[B, L] log-probabilities the tokens were drawn with, 0 outside the mask."""
+    """[B, L] log-probabilities under the behaviour policy, 0 outside the mask."""
     advantages: Floats
     """[B]"""
 
 
 @dataclass(frozen=True, slots=True)
 class StepStatistics:
-    """A step's data in numbers. Means are over completions; reward and accuracy leave out those
-    that could not be scored. A mean over nothing is 0."""
+    """Statistics of a step's data. Means are over completions, those of reward and accuracy over
+    completions with a finite reward. A mean over nothing is 0."""
 
     samples: int
     """All completions."""
@@ -57,11 +58,15 @@ class StepStatistics:
     reward_std: float
     """Mean of the groups' standard deviations."""
     zero_std_fraction: float
-    """Share of groups without signal."""
+    """Share of groups without a learning signal."""
     accuracy_mean: float
     format_accuracy_mean: float
     response_tokens_mean: float
     truncated_fraction: float
+    nonfinite_samples: int
+    """Completions that are masked because none of their log-probabilities is finite."""
+    nonfinite_tokens: int
+    """Tokens that are masked because their log-probability is not finite."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +89,7 @@ class _Sample:
     response_ids: Ints
     old_logprobs: Floats
     counted: Bools
-    """[T] tokens whose log-probability is known."""
+    """[T] tokens whose log-probability is finite."""
     advantage: np.float32
 
     @property
@@ -104,20 +109,19 @@ def build_step(
 ) -> StepBatch:
     """Arrange groups for `data_parallel` ranks in micro-batches of at most `microbatch` samples.
 
-    Completions without a finite reward and, if algorithm.mask_truncated, completions cut at the
-    token limit leave the loss, its denominators and their group's statistics, so that a completion
-    that is not trained on moves no other. So does, for itself, a token without a finite
-    log-probability.
+    Masked completions (see `trained_rewards`) leave the loss, its denominators and their group's
+    statistics, so that a completion that is not trained on has no effect on others. A token
+    without a finite log-probability leaves the loss and its denominators alone.
 
-    `skip_zero_advantage` spares samples with advantage 0 the forward pass and only counts them in
-    the denominators. By default it is on when algorithm.kl_coefficient is 0: their gradient is
-    then exactly 0. With a KL term they still have one.
+    With `skip_zero_advantage` samples with advantage 0 only count in the denominators and have no
+    forward pass. By default it is on when algorithm.kl_coefficient is 0: their gradient is then
+    exactly 0. With a KL term they still have one.
 
-    Rows are padded to a multiple of `multiple_of`. A rank with less to do than others gets
-    micro-batches of one padding row whose mask is empty.
+    Rows are padded to a multiple of `multiple_of`. A rank with fewer samples than others gets
+    micro-batches of one padding row with an empty mask.
     """
     assert data_parallel >= 1 and microbatch >= 1 and multiple_of >= 1
-    advantages = [group_advantages(_counted_rewards(g, algorithm.mask_truncated)) for g in groups]
+    advantages = step_advantages(groups, algorithm)
     samples = [s for g, a in zip(groups, advantages, strict=True) for s in _samples(g, a)]
     if skip_zero_advantage is None:
         skip_zero_advantage = algorithm.kl_coefficient == 0
@@ -137,13 +141,24 @@ def build_step(
     return StepBatch(shards, denominators, statistics, tuple(a.advantages for a in advantages))
 
 
-def _counted_rewards(group: ScoredGroup, mask_truncated: bool) -> list[float | None]:
-    """[G] rewards, None for completions that leave the loss."""
-    pairs = zip(group.rollout.completions, group.scores, strict=True)
-    return [
-        None if mask_truncated and c.finish_reason is FinishReason.LENGTH else score.reward
-        for c, score in pairs
+def step_advantages(
+    groups: Sequence[ScoredGroup], algorithm: ResolvedAlgorithm
+) -> list[GroupAdvantages]:
+    """The advantages of each group of a step."""
+    found = [group_advantages(trained_rewards(g, algorithm), algorithm.advantage) for g in groups]
+    if algorithm.advantage is not Advantage.BATCH_NORMALIZED:
+        return found
+    tokens = [
+        np.array(
+            [
+                np.count_nonzero(np.isfinite(c.logprobs)) if valid else 0
+                for c, valid in zip(g.rollout.completions, a.valid, strict=True)
+            ],
+            dtype=np.int64,
+        )
+        for g, a in zip(groups, found, strict=True)
     ]
+    return normalize_over_batch(found, tokens)
 
 
 def _samples(group: ScoredGroup, advantages: GroupAdvantages) -> Iterator[_Sample]:
@@ -152,7 +167,7 @@ def _samples(group: ScoredGroup, advantages: GroupAdvantages) -> Iterator[_Sampl
     for i, completion in enumerate(group.rollout.completions):
         assert len(completion.token_ids) == len(completion.logprobs)
         counted = np.isfinite(completion.logprobs)
-        if advantages.valid[i] and counted.any():
+        if advantages.valid[i]:
             yield _Sample(
                 prompt_ids=prompt_ids,
                 response_ids=completion.token_ids,
@@ -164,7 +179,7 @@ def _samples(group: ScoredGroup, advantages: GroupAdvantages) -> Iterator[_Sampl
 
 def _balance(samples: Sequence[_Sample], ranks: int) -> list[list[_Sample]]:
     """Longest first, each to the rank with the fewest tokens so far; every share ends up sorted,
-    so micro-batches hold samples of like length, and one that is too big for memory comes first."""
+    so micro-batches hold samples of similar length, and the one that needs most memory is first."""
     shares: list[list[_Sample]] = [[] for _ in range(ranks)]
     loads = [(0, rank) for rank in range(ranks)]
     for sample in sorted(samples, key=lambda s: s.length, reverse=True):
@@ -175,7 +190,7 @@ def _balance(samples: Sequence[_Sample], ranks: int) -> list[list[_Sample]]:
 
 
 def _microbatch(samples: Sequence[_Sample], pad_token_id: int, multiple_of: int) -> MicroBatch:
-    """Pad samples to one width; none make a padding row that counts nowhere."""
+    """Pad samples to one width; without samples one padding row with an empty mask."""
     lengths = np.array([s.length for s in samples] or [_EMPTY_LENGTH], dtype=np.int64)
     shape = (len(lengths), -(-int(lengths.max()) // multiple_of) * multiple_of)
     input_ids = np.full(shape, pad_token_id, dtype=np.int64)
@@ -196,6 +211,7 @@ def _statistics(
     groups: Sequence[ScoredGroup], advantages: Sequence[GroupAdvantages], *, trained_samples: int
 ) -> StepStatistics:
     completions = [c for g in groups for c in g.rollout.completions]
+    nonfinite = [int(np.count_nonzero(~np.isfinite(c.logprobs))) for c in completions]
     scores = [s for g in groups for s in g.scores if _is_scored(s)]
     lengths = [len(c.token_ids) for c in completions]
     return StepStatistics(
@@ -212,6 +228,8 @@ def _statistics(
         format_accuracy_mean=_mean([s.format_accuracy for s in scores]),
         response_tokens_mean=_mean(lengths),
         truncated_fraction=_mean([c.finish_reason is FinishReason.LENGTH for c in completions]),
+        nonfinite_samples=sum(0 < n == size for n, size in zip(nonfinite, lengths, strict=True)),
+        nonfinite_tokens=sum(nonfinite),
     )
 
 

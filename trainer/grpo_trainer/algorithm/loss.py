@@ -1,27 +1,33 @@
-"""The clipped policy-gradient loss in DAPO's form; GRPO is its case of equal clips and `sample`."""
+"""The policy-gradient loss of all presets: importance ratio, form, aggregation and KL term."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from grpo_trainer.spec import LossAggregation, ResolvedAlgorithm
+from grpo_trainer.spec import (
+    ImportanceRatio,
+    KlForm,
+    LossAggregation,
+    LossForm,
+    ResolvedAlgorithm,
+)
 
 from .totals import Denominators, LossSums
 
-# exp(20) = 5e8 can be summed in fp32 without overflow. A policy ratio beyond it is past every clip,
-# one below its reciprocal has no gradient to speak of; a KL term beyond it is held constant.
+# exp(20) = 5e8 can be summed in fp32 without overflow. A ratio beyond it is outside every clip, one
+# below its reciprocal has a negligible gradient; a KL term beyond it is held constant.
 MAX_LOG_RATIO = 20.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossBatch:
-    """One micro-batch of B samples over T positions. What stands outside the mask has no effect."""
+    """One micro-batch of B samples over T positions. Values outside the mask have no effect."""
 
     logprobs: Tensor
-    """[B, T] of the policy being trained; the only differentiable part."""
+    """[B, T] of the policy; the only differentiable part."""
     old_logprobs: Tensor
-    """[B, T] of the policy that drew the tokens, as its engine reported them."""
+    """[B, T] of the behaviour policy, as its engine reported them."""
     advantages: Tensor
     """[B]"""
     mask: Tensor
@@ -37,73 +43,121 @@ def policy_loss(
 ) -> tuple[Tensor, LossSums]:
     """This micro-batch's share of the step's loss, a differentiable scalar, with its statistics.
 
-    Per token, with r = exp(logprob - old_logprob):
+    Per token, with the importance ratio r = exp(logprob - old_logprob), or for `sequence` its
+    geometric mean over the completion (GSPO, https://arxiv.org/abs/2507.18071):
 
-        -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) + kl_coefficient * k3
+        clipped:   -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A)
+        weighted:  -clip(r, 1 - clip_low, 1 + clip_high) A logprob, the weight without gradient
 
-    (https://arxiv.org/abs/2503.14476, equation 8) where for A < 0 r is no more than
+    plus kl_coefficient times the KL estimate. `clipped` is PPO's form as in GRPO and DAPO
+    (https://arxiv.org/abs/2503.14476, equation 8); for A < 0 the ratio of a token is at most
     importance_sampling_cap, the bound of dual-clip PPO (https://arxiv.org/abs/1912.09729).
-    Aggregation `sample` averages the samples' token means, `token` averages all tokens.
+    `weighted` is CISPO's (https://arxiv.org/abs/2506.13585).
 
     The denominators are those of the whole step, so the shares of its micro-batches and ranks
-    have to be summed: where gradients are averaged over ranks, scale the loss by their number.
+    must be summed: where gradients are averaged over ranks, scale the loss by their number.
     """
     assert batch.reference_logprobs is not None or algorithm.kl_coefficient == 0
     advantages = batch.advantages.to(batch.logprobs.dtype)[:, None]
-    ratio = _log_ratio(batch.logprobs, batch.old_logprobs, batch.mask).exp()
-    bounded = _bounded(ratio, advantages, algorithm)
-    losses = -advantages * bounded
-    k3 = torch.zeros_like(ratio)
+    log_ratio = _log_ratio(batch.logprobs, batch.old_logprobs, batch.mask)
+    ratio = log_ratio.exp()
+    if algorithm.importance_ratio is ImportanceRatio.SEQUENCE:
+        ratio = _sequence_log_ratio(batch, log_ratio).exp()
+    if algorithm.loss_form is LossForm.CLIPPED:
+        bounded = _bounded(ratio, advantages, algorithm)
+        losses = -advantages * bounded
+    else:
+        bounded = ratio.detach().clamp(1 - algorithm.clip_low, 1 + algorithm.clip_high)
+        losses = -advantages * bounded * batch.logprobs
+    kl = torch.zeros_like(log_ratio)
     if batch.reference_logprobs is not None:
-        k3 = _k3(_log_ratio(batch.reference_logprobs, batch.logprobs, batch.mask))
-        losses = losses + algorithm.kl_coefficient * k3
-    loss = _aggregate(losses, batch.mask, algorithm.loss_aggregation, denominators)
-    return loss, _sums(batch, loss, ratio, bounded, k3)
+        to_reference = _log_ratio(batch.logprobs, batch.reference_logprobs, batch.mask)
+        kl = _kl(to_reference, algorithm.kl_form)
+        losses = losses + algorithm.kl_coefficient * kl
+    loss = _aggregate(losses, batch.mask, algorithm, denominators)
+    return loss, _sums(batch, loss, log_ratio, kl, (bounded > ratio, bounded < ratio))
 
 
 def _log_ratio(numerator: Tensor, denominator: Tensor, mask: Tensor) -> Tensor:
-    """Difference of log-probabilities, 0 outside the mask and bounded to what exp() can bear."""
+    """Difference of log-probabilities, 0 outside the mask and within +-MAX_LOG_RATIO."""
     difference = torch.where(mask, numerator - denominator, 0.0)
     return difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
+def _sequence_log_ratio(batch: LossBatch, log_ratio: Tensor) -> Tensor:
+    """[B, T] the completion's mean log-ratio, with the gradient of each token's own.
+
+    GSPO-token, equation 14: sg[mean] + logprob - sg[logprob]. Its gradient is that of the sequence
+    ratio where all tokens of a completion have the same advantage.
+    """
+    lengths = batch.mask.sum(dim=-1, keepdim=True).clamp(min=1)
+    mean = log_ratio.detach().sum(dim=-1, keepdim=True) / lengths
+    own = torch.where(batch.mask, batch.logprobs - batch.logprobs.detach(), 0.0)
+    return mean + own
+
+
 def _bounded(ratio: Tensor, advantages: Tensor, algorithm: ResolvedAlgorithm) -> Tensor:
     """The ratio that multiplies the advantage: the min() over products, written out by sign."""
-    punished = ratio.clamp(1 - algorithm.clip_low, algorithm.importance_sampling_cap)
-    rewarded = ratio.clamp(max=1 + algorithm.clip_high)
-    return torch.where(advantages < 0, punished, torch.where(advantages > 0, rewarded, ratio))
+    per_token = algorithm.importance_ratio is ImportanceRatio.TOKEN
+    cap = algorithm.importance_sampling_cap if per_token else None
+    negative = ratio.clamp(1 - algorithm.clip_low, cap)
+    positive = ratio.clamp(max=1 + algorithm.clip_high)
+    return torch.where(advantages < 0, negative, torch.where(advantages > 0, positive, ratio))
+
+
+def _kl(log_ratio: Tensor, form: KlForm) -> Tensor:
+    """KL estimate of x = log(policy / reference) (http://joschu.net/blog/kl-approx.html)."""
+    if form is KlForm.K1:
+        return log_ratio
+    if form is KlForm.K2:
+        return log_ratio.square() / 2
+    return _k3(-log_ratio)
 
 
 def _k3(log_ratio: Tensor) -> Tensor:
-    """KL estimate exp(x) - x - 1, x = log(reference / policy) (http://joschu.net/blog/kl-approx.html)."""
     return log_ratio.exp() - log_ratio - 1
 
 
 def _aggregate(
-    losses: Tensor, mask: Tensor, aggregation: LossAggregation, denominators: Denominators
+    losses: Tensor, mask: Tensor, algorithm: ResolvedAlgorithm, denominators: Denominators
 ) -> Tensor:
     # An empty step has an empty mask too: the bounds below keep its loss at 0 with a graph.
     per_sample = torch.where(mask, losses, 0.0).sum(dim=-1)
-    if aggregation is LossAggregation.TOKEN:
+    samples = max(1, denominators.samples)
+    if algorithm.loss_aggregation is LossAggregation.TOKEN:
         return per_sample.sum() / max(1, denominators.tokens)
+    if algorithm.loss_aggregation is LossAggregation.CONSTANT:
+        return per_sample.sum() / (samples * algorithm.max_new_tokens)
     lengths = mask.sum(dim=-1).clamp(min=1)
-    return (per_sample / lengths).sum() / max(1, denominators.samples)
+    return (per_sample / lengths).sum() / samples
 
 
 @torch.no_grad()
-def _sums(batch: LossBatch, loss: Tensor, ratio: Tensor, bounded: Tensor, k3: Tensor) -> LossSums:
-    per_token = (batch.mask, k3, batch.entropy, ratio, bounded > ratio, bounded < ratio)
+def _sums(
+    batch: LossBatch, loss: Tensor, log_ratio: Tensor, kl: Tensor, clipped: tuple[Tensor, Tensor]
+) -> LossSums:
+    ratio = log_ratio.double().exp()
+    per_token = (
+        *(batch.mask, kl, batch.entropy, ratio, ratio.square(), log_ratio),
+        *(log_ratio.double().square(), _k3(log_ratio.double()), *clipped),
+    )
     sums = [torch.where(batch.mask, values, 0).sum(dtype=torch.float64) for values in per_token]
+    largest = log_ratio.abs().max().double()
     # One transfer from the device for all of them.
-    tokens, kl, entropy, ratios, clipped_low, clipped_high, total = torch.stack(
-        [*sums, loss.double()]
-    ).tolist()
+    values = torch.stack([*sums, largest, loss.double()]).tolist()
+    tokens, kl_sum, entropy, ratios, squares, logs, log_squares, behaviour = values[:8]
+    low, high, maximum, total = values[8:]
     return LossSums(
         tokens=int(tokens),
         loss=total,
-        kl=kl,
+        kl=kl_sum,
         entropy=entropy,
         ratio=ratios,
-        clipped_low=int(clipped_low),
-        clipped_high=int(clipped_high),
+        ratio_squared=squares,
+        log_ratio=logs,
+        log_ratio_squared=log_squares,
+        max_log_ratio=maximum,
+        behaviour_kl=behaviour,
+        clipped_low=int(low),
+        clipped_high=int(high),
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_trainer.algorithm.masks import has_signal
 from grpo_trainer.consumer.policy import PolicyOptions
 from grpo_trainer.messages import Rollout, ScoredGroup
 from grpo_trainer.pipeline import Lease, RolloutBuffer
@@ -59,5 +60,5 @@ async def score_rollout(context: RunContext, lease: Lease, rollout: Rollout) -> 
         max_reward=max_reward(context.spec.reward),
     )
     group = ScoredGroup(prompt, rollout, shaped)
-    informative = algorithm.min_accuracy < group.accuracy < algorithm.max_accuracy
-    context.buffer.complete(lease, group, keep=informative or not algorithm.dynamic_sampling)
+    keep = not algorithm.dynamic_sampling or has_signal(group, algorithm)
+    context.buffer.complete(lease, group, keep=keep)

@@ -95,6 +95,32 @@ METRICS: tuple[Metric, ...] = (
             "Mean importance ratio between the policy and the behaviour policy.",
             lambda r: r.sums.per_token(r.sums.ratio),
         ),
+        _gauge(
+            "grpo_behaviour_kl",
+            "KL divergence from the behaviour policy to the policy per token, k3 estimate.",
+            lambda r: r.sums.per_token(r.sums.behaviour_kl),
+        ),
+        _gauge(
+            "grpo_log_importance_ratio",
+            "Standard deviation over tokens, and largest size, of the log of the importance ratio.",
+            lambda r: {"std": r.sums.log_ratio_std, "max": r.sums.max_log_ratio},
+            "statistic",
+        ),
+        _gauge(
+            "grpo_effective_sample_ratio",
+            "Effective sample size of the importance ratios, as a share of the tokens.",
+            lambda r: r.sums.effective_sample_share,
+        ),
+        _counter(
+            "grpo_nonfinite_logprobs_total",
+            "Masked because the engine reported no finite log-probability.",
+            lambda r: {
+                "completions": r.statistics.nonfinite_samples,
+                "tokens": r.statistics.nonfinite_tokens,
+            },
+            "unit",
+            per_step=True,
+        ),
         _gauge("grpo_gradient_norm", "Gradient norm before clipping.", lambda r: r.gradient_norm),
         _gauge("grpo_learning_rate", "Learning rate of the step.", lambda r: r.learning_rate),
     ),

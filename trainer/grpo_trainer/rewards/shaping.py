@@ -27,14 +27,14 @@ def shape(
 ) -> tuple[Score, ...]:
     """Add the overlong penalty, in units of the reward, if the algorithm enables it.
 
-    A completion at the limit loses `algorithm.overlong_penalty`, or `max_reward` if absent.
-    Accuracy does not change, so that groups can be filtered by it; unscored completions stay
-    unscored.
+    A completion at the limit loses `algorithm.overlong_penalty`, or half of `max_reward` if absent:
+    DAPO subtracts 1 from rewards of -1 and 1, half of their range. Accuracy does not change;
+    unscored completions stay unscored.
     """
     if not algorithm.overlong:
         return tuple(scores)
     given, buffer = algorithm.overlong_penalty, algorithm.overlong_buffer_tokens
-    full = max_reward if given is None else given
+    full = max_reward / 2 if given is None else given
 
     def penalized(score: Score, completion: Completion) -> Score:
         if score.reward is None:

@@ -1,5 +1,6 @@
 """The one contract of operator, command line and trainer: pydantic and the standard library."""
 
+from .algorithm import Advantage, AlgorithmName, ImportanceRatio, KlForm, LossAggregation, LossForm
 from .base import API_GROUP, API_VERSION, KIND, MAX_NAME_LENGTH
 from .cluster import CPU, Backend, WeightTransport, WeightUpdate
 from .derived import ResolvedAlgorithm, resolve_algorithm
@@ -7,6 +8,7 @@ from .faults import Fault
 from .job import GRPOJob, GRPOJobSpec, Metadata
 from .mutability import MUTABLE_FIELDS
 from .parsing import InvalidManifestError, parse_manifest
+from .presets import PRESETS, Preset
 from .rules import RULES, Rule
 from .status import (
     CheckpointStatus,
@@ -22,7 +24,7 @@ from .status import (
     RunState,
     WorkersStatus,
 )
-from .training import AlgorithmName, Dtype, LossAggregation, RewardType
+from .training import Dtype, RewardType
 
 __all__ = [
     "API_GROUP",
@@ -31,7 +33,9 @@ __all__ = [
     "KIND",
     "MAX_NAME_LENGTH",
     "MUTABLE_FIELDS",
+    "PRESETS",
     "RULES",
+    "Advantage",
     "AlgorithmName",
     "Backend",
     "CheckpointStatus",
@@ -44,11 +48,15 @@ __all__ = [
     "GRPOJob",
     "GRPOJobSpec",
     "GRPOJobStatus",
+    "ImportanceRatio",
     "InvalidManifestError",
+    "KlForm",
     "LossAggregation",
+    "LossForm",
     "Metadata",
     "MetricsStatus",
     "Phase",
+    "Preset",
     "Progress",
     "ProgressStatus",
     "ResolvedAlgorithm",

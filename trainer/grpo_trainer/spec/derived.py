@@ -1,10 +1,11 @@
-"""Values that depend on the algorithm or the reward, resolved in one place."""
+"""The algorithm of a spec with every default filled in."""
 
 from dataclasses import dataclass
 from typing import TypeVar
 
+from .algorithm import Advantage, ImportanceRatio, KlForm, LossAggregation, LossForm
 from .job import GRPOJobSpec
-from .training import AlgorithmName, LossAggregation
+from .presets import PRESETS
 
 T = TypeVar("T")
 
@@ -14,11 +15,17 @@ class ResolvedAlgorithm:
     """The algorithm with every default filled in."""
 
     learning_rate: float
-    kl_coefficient: float
+    advantage: Advantage
+    importance_ratio: ImportanceRatio
+    loss_form: LossForm
+    loss_aggregation: LossAggregation
     clip_low: float
     clip_high: float
-    loss_aggregation: LossAggregation
     importance_sampling_cap: float
+    kl_coefficient: float
+    kl_form: KlForm
+    max_new_tokens: int
+    """Length that aggregation `constant` divides by."""
     dynamic_sampling: bool
     min_accuracy: float
     max_accuracy: float
@@ -26,7 +33,7 @@ class ResolvedAlgorithm:
     overlong: bool
     overlong_buffer_tokens: int
     overlong_penalty: float | None
-    """None: the reward of a right completion."""
+    """None: half the maximum reward."""
     mask_truncated: bool
 
 
@@ -35,26 +42,27 @@ def _or(value: T | None, default: T) -> T:
 
 
 def resolve_algorithm(spec: GRPOJobSpec) -> ResolvedAlgorithm:
-    """Fill in what depends on the algorithm.
-
-    DAPO's defaults are those of https://arxiv.org/abs/2503.14476, GRPO's the original script's.
-    """
-    a, dapo = spec.algorithm, spec.algorithm.name is AlgorithmName.DAPO
-    aggregation = LossAggregation.TOKEN if dapo else LossAggregation.SAMPLE
+    """Fill in the preset's values where the spec gives none."""
+    a, preset = spec.algorithm, PRESETS[spec.algorithm.name]
     buffer_tokens = max(1, min(1024, spec.sampling.max_new_tokens // 4))
     return ResolvedAlgorithm(
         learning_rate=a.learning_rate,
-        kl_coefficient=_or(a.kl_coefficient, 0.0 if dapo else 0.01),
-        clip_low=a.clip_low,
-        clip_high=_or(a.clip_high, 0.28 if dapo else 0.2),
-        loss_aggregation=_or(a.loss_aggregation, aggregation),
+        advantage=_or(a.advantage, preset.advantage),
+        importance_ratio=_or(a.importance_ratio, preset.importance_ratio),
+        loss_form=_or(a.loss_form, preset.loss_form),
+        loss_aggregation=_or(a.loss_aggregation, preset.loss_aggregation),
+        clip_low=_or(a.clip_low, preset.clip_low),
+        clip_high=_or(a.clip_high, preset.clip_high),
         importance_sampling_cap=a.importance_sampling_cap,
-        dynamic_sampling=_or(a.dynamic_sampling.enabled, dapo),
+        kl_coefficient=_or(a.kl_coefficient, preset.kl_coefficient),
+        kl_form=_or(a.kl_form, preset.kl_form),
+        max_new_tokens=spec.sampling.max_new_tokens,
+        dynamic_sampling=_or(a.dynamic_sampling.enabled, preset.dynamic_sampling),
         min_accuracy=a.dynamic_sampling.min_accuracy,
         max_accuracy=a.dynamic_sampling.max_accuracy,
         max_attempts=a.dynamic_sampling.max_attempts,
-        overlong=_or(a.overlong.enabled, dapo),
+        overlong=_or(a.overlong.enabled, preset.overlong),
         overlong_buffer_tokens=_or(a.overlong.buffer_tokens, buffer_tokens),
         overlong_penalty=a.overlong.penalty,
-        mask_truncated=_or(a.overlong.mask_truncated, dapo),
+        mask_truncated=_or(a.overlong.mask_truncated, preset.overlong),
     )

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from .algorithm import AlgorithmSpec
 from .base import (
     MAX_NAME_LENGTH,
     NAME_PATTERN,
@@ -24,7 +25,6 @@ from .cluster import (
 )
 from .rules import broken_rules
 from .training import (
-    AlgorithmSpec,
     BatchSpec,
     BufferSpec,
     CheckpointSpec,

@@ -13,16 +13,6 @@ class Dtype(StrEnum):
     BFLOAT16 = "bfloat16"
 
 
-class AlgorithmName(StrEnum):
-    GRPO = "GRPO"
-    DAPO = "DAPO"
-
-
-class LossAggregation(StrEnum):
-    SAMPLE = "sample"
-    TOKEN = "token"
-
-
 class RewardType(StrEnum):
     THINK_ANSWER_TAGS = "think_answer_tags"
     BOXED = "boxed"
@@ -61,51 +51,6 @@ class EvaluationSpec(Record):
     """Steps between evaluations, besides step 0 and the last one; 0 turns all of them off."""
     temperature: NonNegativeFloat = 0.6
     """Sampling temperature of evaluations; 0 is greedy."""
-
-
-class DynamicSamplingSpec(Record):
-    enabled: bool | None = None
-    """Replace groups that carry no signal. On for DAPO, off for GRPO when absent."""
-    min_accuracy: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """A group is kept only when its mean accuracy lies strictly above this."""
-    max_accuracy: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """A group is kept only when its mean accuracy lies strictly below this."""
-    max_attempts: PositiveInt = 5
-    """A step generates at most this many times its groups; then it trains on what was kept."""
-
-
-class OverlongSpec(Record):
-    enabled: bool | None = None
-    """Soft penalty for long completions. On for DAPO, off for GRPO when absent."""
-    buffer_tokens: PositiveInt | None = None
-    """Tokens before the limit over which the penalty grows; absent: min(1024, maxNewTokens / 4)."""
-    penalty: PositiveFloat | None = None
-    """Taken off the reward of a completion at the limit; absent: what a right answer pays, 10, or 1
-    with a custom reward."""
-    mask_truncated: bool | None = None
-    """Leave completions that hit the limit out of the loss. On for DAPO, off for GRPO when
-    absent."""
-
-
-class AlgorithmSpec(Record):
-    name: AlgorithmName = AlgorithmName.GRPO
-    """GRPO, or DAPO: the same loss with other defaults."""
-    learning_rate: PositiveFloat = 1e-6
-    """Peak learning rate; decays by a cosine to a tenth over the run."""
-    kl_coefficient: NonNegativeFloat | None = None
-    """Weight of the KL term; absent: 0.01 for GRPO, 0 for DAPO. 0 keeps no reference model."""
-    clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """The importance ratio is clipped below at 1 - clipLow."""
-    clip_high: PositiveFloat | None = None
-    """The importance ratio is clipped above at 1 + clipHigh; GRPO 0.2, DAPO 0.28 when absent."""
-    loss_aggregation: LossAggregation | None = None
-    """Mean over samples of their token means, or over tokens; absent: GRPO sample, DAPO token."""
-    dynamic_sampling: DynamicSamplingSpec = DynamicSamplingSpec()
-    """Which groups are trained on."""
-    overlong: OverlongSpec = OverlongSpec()
-    """What long completions cost."""
-    importance_sampling_cap: Annotated[float, Field(ge=1)] = 2.0
-    """Upper bound of a token's importance ratio between the sampling and the training policy."""
 
 
 class CustomRewardSpec(Record):

@@ -1,0 +1,124 @@
+"""What is optimized: the preset, and the fields that override parts of it."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from .base import NonNegativeFloat, PositiveFloat, PositiveInt, Record
+
+
+class AlgorithmName(StrEnum):
+    """A preset; its values are in `presets.py`."""
+
+    GRPO = "GRPO"
+    DAPO = "DAPO"
+    DR_GRPO = "DrGRPO"
+    GSPO = "GSPO"
+    CISPO = "CISPO"
+    RLOO = "RLOO"
+    REINFORCE_PLUS_PLUS = "REINFORCE++"
+
+
+class Advantage(StrEnum):
+    """How a reward R becomes an advantage, over the completions of its group."""
+
+    GROUP_NORMALIZED = "groupNormalized"
+    """(R - mean) / std."""
+    GROUP_CENTERED = "groupCentered"
+    """R - mean."""
+    LEAVE_ONE_OUT = "leaveOneOut"
+    """R - mean of the group's other rewards."""
+    BATCH_NORMALIZED = "batchNormalized"
+    """R - mean, then normalized over all tokens of the step."""
+
+
+class ImportanceRatio(StrEnum):
+    TOKEN = "token"
+    """Of each token."""
+    SEQUENCE = "sequence"
+    """Of the completion: the geometric mean over its tokens."""
+
+
+class LossForm(StrEnum):
+    CLIPPED = "clipped"
+    """-min(r A, clip(r) A): a clipped token has no gradient."""
+    WEIGHTED = "weighted"
+    """-clip(r) A log p with a constant weight: every token has a gradient."""
+
+
+class LossAggregation(StrEnum):
+    SAMPLE = "sample"
+    """Mean over completions of the mean over their tokens."""
+    TOKEN = "token"
+    """Mean over tokens."""
+    CONSTANT = "constant"
+    """Mean over completions of the sum over their tokens, over maxNewTokens."""
+
+
+class KlForm(StrEnum):
+    """Estimate of the KL term, with x = log(policy / reference)."""
+
+    K1 = "k1"
+    """x."""
+    K2 = "k2"
+    """x^2 / 2."""
+    K3 = "k3"
+    """exp(-x) + x - 1."""
+
+
+class DynamicSamplingSpec(Record):
+    enabled: bool | None = None
+    """Replace groups without a learning signal: those whose trained rewards are all equal. On for
+    DAPO, off for the others when absent."""
+    min_accuracy: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Also replace groups with a mean accuracy of at most this; 0 sets no bound."""
+    max_accuracy: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Also replace groups with a mean accuracy of at least this; 1 sets no bound."""
+    max_attempts: PositiveInt = 5
+    """A step generates at most this many times its groups, then trains on those that were kept."""
+
+
+class OverlongSpec(Record):
+    enabled: bool | None = None
+    """Soft penalty for long completions. On for DAPO, off for the others when absent."""
+    buffer_tokens: PositiveInt | None = None
+    """Tokens before the limit over which the penalty grows; min(1024, maxNewTokens / 4) when
+    absent."""
+    penalty: PositiveFloat | None = None
+    """Subtracted from the reward of a completion at the limit. Half the maximum reward when absent,
+    as in DAPO: 5, or 0.5 with a custom reward."""
+    mask_truncated: bool | None = None
+    """Mask completions that were truncated at the token limit. On for DAPO, off for the others when
+    absent."""
+
+
+class AlgorithmSpec(Record):
+    name: AlgorithmName = AlgorithmName.GRPO
+    """Preset: the defaults of the fields below that have none of their own."""
+    learning_rate: PositiveFloat = 1e-6
+    """Peak learning rate."""
+    advantage: Advantage | None = None
+    """How rewards become advantages; the preset's when absent."""
+    importance_ratio: ImportanceRatio | None = None
+    """Importance ratio of tokens or of sequences; the preset's when absent."""
+    loss_form: LossForm | None = None
+    """Clipped surrogate, or log-probabilities with clipped weights; the preset's when absent."""
+    loss_aggregation: LossAggregation | None = None
+    """Mean over samples of their token means, mean over tokens, or division by a constant length;
+    the preset's when absent."""
+    clip_low: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Lower bound of the importance ratio: 1 - clipLow; the preset's when absent."""
+    clip_high: PositiveFloat | None = None
+    """Upper bound of the importance ratio: 1 + clipHigh; the preset's when absent."""
+    importance_sampling_cap: Annotated[float, Field(ge=1)] = 2.0
+    """Upper bound of the importance ratio of a token with a negative advantage, in the clipped
+    form."""
+    kl_coefficient: NonNegativeFloat | None = None
+    """Weight of the KL term; the preset's when absent. 0 keeps no reference policy."""
+    kl_form: KlForm | None = None
+    """Estimate of the KL term; the preset's when absent."""
+    dynamic_sampling: DynamicSamplingSpec = DynamicSamplingSpec()
+    """Which groups are trained on."""
+    overlong: OverlongSpec = OverlongSpec()
+    """Treatment of long completions."""
