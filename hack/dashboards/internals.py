@@ -112,6 +112,31 @@ UPDATE = Row(
             levels=Levels(Color.RED, ((0.9, Color.GREEN), (1.1, Color.RED))),
             decimals=3,
         ),
+        Graph(
+            "Distance from the behaviour policy",
+            "KL divergence per token from the policy that sampled to the one that is trained, and "
+            "standard deviation and maximum of the log of the importance ratio. Good: near 0. "
+            "Rises: samples too stale (lower maxStaleness) or steps too large.",
+            (
+                Query(newest("grpo_behaviour_kl"), "KL"),
+                Query(newest("grpo_log_importance_ratio", "statistic"), "log ratio, {{statistic}}"),
+            ),
+            decimals=3,
+        ),
+        Graph(
+            "Effective sample size",
+            "Of the importance ratios, as a share of the tokens. Good: near 1. Bad: below 0.5: few "
+            "tokens carry the gradient.",
+            (Query(newest("grpo_effective_sample_ratio"), "share"),),
+            Unit.SHARE,
+            Levels(Color.RED, ((0.5, Color.YELLOW), (0.8, Color.GREEN))),
+        ),
+        Graph(
+            "Log-probabilities that are not finite",
+            "Tokens and completions per second that are masked because the engine reported no "
+            "finite log-probability. Good: 0. Otherwise the engine or the weights are broken.",
+            (Query(rate("grpo_nonfinite_logprobs_total", "unit"), "{{unit}}"),),
+        ),
     ),
 )
 

@@ -210,7 +210,7 @@ def test_a_job_from_flags_is_called_after_its_project(project, name):
     ("arguments", "message"),
     [
         (("-t", "two"), "-t/--num-trainers: invalid int value: 'two'"),
-        (("-a", "PPO"), "-a/--algo: invalid choice: 'PPO' (choose from 'GRPO', 'DAPO')"),
+        (("-a", "PPO"), "-a/--algo: invalid choice: 'PPO' (choose from 'GRPO', 'DAPO'"),
         (("-ed", "{'a': 'b'}"), "-ed/--eval-dataset: \"{'a': 'b'}\" is not JSON"),
         (("-ed", '["a"]'), "-ed/--eval-dataset: '[\"a\"]' is not like"),
         (("-ed", '{"a": 1}'), "-ed/--eval-dataset"),

@@ -29,7 +29,7 @@ DEFAULTS = {
     "algorithm.name": "GRPO",
     "algorithm.learningRate": 1e-6,
     "algorithm.klCoefficient": None,
-    "algorithm.clipLow": 0.2,
+    "algorithm.clipLow": None,
     "algorithm.clipHigh": None,
     "algorithm.importanceSamplingCap": 2.0,
     "numEpisodes": 1,
