@@ -20,6 +20,8 @@ class Message:
 
     role: str
     content: str
+    extra: dict[str, Any] = field(default_factory=dict, hash=False)
+    """Other keys, such as `tool_calls`, for the chat template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Row:
     tests: TestCases | None = None
     columns: dict[str, Any] = field(default_factory=dict)
     """The row as read, for custom rewards."""
+    prefix: str = ""
+    """How the chat template opens the completion, such as `<assistant><think>`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

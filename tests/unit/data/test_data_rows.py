@@ -64,6 +64,38 @@ def test_a_prompt_may_be_a_question_a_message_or_a_conversation(messages, turns)
     assert row_of({"messages": messages, "gt_answer": "2"}).messages == turns
 
 
+@pytest.mark.parametrize("messages", [USER, [USER], [SYSTEM, USER], [USER, ASSISTANT, USER]])
+def test_messages_may_be_given_as_their_json_text(messages):
+    as_text = row_of({"messages": json.dumps(messages), "gt_answer": "2"})
+    assert as_text == row_of({"messages": messages, "gt_answer": "2"})
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"role": "user"', "[{'role': 'user', 'content': '1+1?'}]", '[{"from": "human"}]']
+)
+def test_text_that_looks_like_messages_and_is_not_their_json_is_refused(text):
+    assert "Invalid value" in fault_of({"messages": text, "gt_answer": "2"})
+
+
+@pytest.mark.parametrize("text", ["[1, 2, 3]: sort it", "[1, 2]", '{"a": 1}', "{role}", "[", "3"])
+def test_a_question_may_contain_json(text):
+    assert row_of({"messages": text, "gt_answer": "2"}).messages == (Message("user", text),)
+
+
+def test_tool_calls_and_other_keys_reach_the_template():
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": None}}}
+    turns = [
+        USER,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "2", "tool_call_id": "1", "tool_calls": None},
+    ]
+    _, assistant, tool = row_of({"messages": turns, "gt_answer": "2"}).messages
+    function = {"name": "add", "arguments": {"a": 1}}
+    calls = [{"type": "function", "function": function}]
+    assert assistant == Message("assistant", "", {"tool_calls": calls})
+    assert tool == Message("tool", "2", {"tool_call_id": "1"})
+
+
 @pytest.mark.parametrize(
     ("messages", "message"),
     [

@@ -1,7 +1,8 @@
 """Rows as token ids, by the tokenizer's own chat template."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Protocol
 
 import jinja2
@@ -10,6 +11,8 @@ import numpy as np
 from ..errors import InvalidDataError, InvalidInputError
 from ..messages import Prompt, Row
 from ..row_faults import RowFault, refuse, shown
+
+_TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError)
 
 
 class ChatTokenizer(Protocol):
@@ -20,12 +23,16 @@ class ChatTokenizer(Protocol):
 
     def apply_chat_template(
         self,
-        conversation: list[dict[str, str]],
+        conversation: list[dict[str, Any]],
         *,
         add_generation_prompt: bool,
         tokenize: bool,
         return_dict: bool,
-    ) -> list[int]: ...
+    ) -> list[int] | str: ...
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
+
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,29 +47,34 @@ class EncodedPrompts:
 def encode_prompts(
     rows: Sequence[Row], tokenizer: ChatTokenizer, *, system: str, max_prompt_tokens: int
 ) -> EncodedPrompts:
-    """Encode each row up to the point where the completion begins.
+    """Encode each row up to the point where the completion begins, and note how it begins.
 
     A non-empty `system` message opens every conversation that has none of its own. Prompts of more
     than `max_prompt_tokens` tokens are dropped and counted, never truncated: a truncated prompt
     lacks the end of its question.
 
-    Raises InvalidInputError if the tokenizer has no chat template, and InvalidDataError if the
-    template refuses a row or no prompt fits.
+    Raises InvalidInputError if the tokenizer has no chat template or its template refuses system
+    messages, and InvalidDataError if it refuses a row or loses tool calls, or no prompt fits.
     """
-    if not tokenizer.chat_template:
-        raise InvalidInputError(
-            f"spec.model.tokenizerPath: Invalid value: {tokenizer.name_or_path!r}: must be a "
-            "tokenizer with a chat template, such as that of an instruction-tuned model"
-        )
+    _check_template(tokenizer)
     prompts: list[Prompt] = []
     faults: list[RowFault] = []
+    prefix = ""
     for row in rows:
+        turns = _turns(row, system)
         try:
-            prompts.append(_encode(row, tokenizer, system))
-        except jinja2.TemplateError as error:
-            value = shown([message.role for message in row.messages])
+            ids = _apply(tokenizer, turns, tokenize=True)
+            prefix = prefix or _generation_prompt(tokenizer, turns)
+            if requirement := _lost_calls(tokenizer, turns):
+                faults.append(RowFault(row.source, requirement, "tool_calls"))
+        except _TEMPLATE_ERRORS as error:
+            if len(turns) > len(row.messages):
+                _check_system_role(tokenizer, row, error)
+            value = shown([turn["role"] for turn in turns])
             requirement = f"must be a conversation that the chat template accepts ({error})"
             faults.append(RowFault(row.source, requirement, f"roles {value}"))
+            continue
+        prompts.append(Prompt(replace(row, prefix=prefix), np.asarray(ids, dtype=np.int32)))
     if faults:
         raise refuse(faults)
     kept = tuple(p for p in prompts if len(p.token_ids) <= max_prompt_tokens)
@@ -76,11 +88,71 @@ def encode_prompts(
     return EncodedPrompts(kept, dropped=len(prompts) - len(kept))
 
 
-def _encode(row: Row, tokenizer: ChatTokenizer, system: str) -> Prompt:
-    turns = [{"role": m.role, "content": m.content} for m in row.messages]
+def check_markers(tokenizer: ChatTokenizer, markers: Sequence[str]) -> None:
+    """Raise InvalidInputError if decoding a completion loses texts that the reward reads."""
+    for marker in markers:
+        ids = tokenizer.encode(marker, add_special_tokens=False)
+        if marker not in tokenizer.decode(ids, skip_special_tokens=True):
+            raise InvalidInputError(
+                f"spec.model.tokenizerPath: Invalid value: {tokenizer.name_or_path!r}: must decode "
+                f"{marker!r}, which the reward reads: add it as a token that is not special"
+            )
+
+
+def _check_template(tokenizer: ChatTokenizer) -> None:
+    if not tokenizer.chat_template:
+        raise InvalidInputError(
+            f"spec.model.tokenizerPath: Invalid value: {tokenizer.name_or_path!r}: must be a "
+            "tokenizer with a chat template, such as that of an instruction-tuned model"
+        )
+
+
+def _check_system_role(tokenizer: ChatTokenizer, row: Row, error: Exception) -> None:
+    """Raise InvalidInputError if the row is accepted without the system message of the spec."""
+    try:
+        _apply(tokenizer, _turns(row, ""), tokenize=True)
+    except _TEMPLATE_ERRORS:
+        return
+    raise InvalidInputError(
+        f"spec.reward.systemPrompt: Invalid value: the chat template of {tokenizer.name_or_path!r} "
+        f'refuses system messages ({error}): must be ""; put instructions into the questions'
+    ) from error
+
+
+def _turns(row: Row, system: str) -> list[dict[str, Any]]:
+    turns = [{"role": m.role, "content": m.content, **m.extra} for m in row.messages]
     if system and all(m.role != "system" for m in row.messages):
-        turns = [{"role": "system", "content": system}, *turns]
-    ids = tokenizer.apply_chat_template(
-        turns, add_generation_prompt=True, tokenize=True, return_dict=False
+        return [{"role": "system", "content": system}, *turns]
+    return turns
+
+
+def _generation_prompt(tokenizer: ChatTokenizer, turns: list[dict[str, Any]]) -> str:
+    """What the template adds to a conversation where the completion begins."""
+    opened = str(_apply(tokenizer, turns, tokenize=False))
+    closed = str(_apply(tokenizer, turns, tokenize=False, add_generation_prompt=False))
+    common = takewhile(lambda pair: pair[0] == pair[1], zip(opened, closed, strict=False))
+    return opened[sum(1 for _ in common) :]
+
+
+def _lost_calls(tokenizer: ChatTokenizer, turns: list[dict[str, Any]]) -> str:
+    if all("tool_calls" not in turn for turn in turns):
+        return ""
+    without = [{key: turn[key] for key in turn if key != "tool_calls"} for turn in turns]
+    if _apply(tokenizer, turns, tokenize=False) != _apply(tokenizer, without, tokenize=False):
+        return ""
+    return "must be absent: the chat template does not render it"
+
+
+def _apply(
+    tokenizer: ChatTokenizer,
+    turns: list[dict[str, Any]],
+    *,
+    tokenize: bool,
+    add_generation_prompt: bool = True,
+) -> Any:
+    return tokenizer.apply_chat_template(
+        turns,
+        add_generation_prompt=add_generation_prompt,
+        tokenize=tokenize,
+        return_dict=False,
     )
-    return Prompt(row, np.asarray(ids, dtype=np.int32))

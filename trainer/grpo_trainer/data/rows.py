@@ -1,5 +1,6 @@
 """The rules of a row: its messages, and the columns that its reward needs."""
 
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -17,6 +18,8 @@ _TESTS = (
     'must be {"inputs": [texts], "outputs": [texts], "fn_name": optional}, as an object or its '
     "JSON text"
 )
+_PLAIN_KEYS = ("role", "content")
+_LIKE_MESSAGES = re.compile(r"""\s*\[?\s*\{\s*["'](?:role|content|from|value)["']\s*:""")
 _MESSAGES = "must be a question as text, {role, content}, or a non-empty list of {role, content}"
 
 
@@ -58,9 +61,12 @@ def parse_row(
 
 
 def parse_messages(value: Any) -> tuple[Message, ...]:
-    """A question as text, one message, or a conversation that does not end with the assistant."""
+    """A question as text, one message, or a conversation that does not end with the assistant.
+
+    Messages may be given as their JSON text.
+    """
     if isinstance(value, str):
-        value = {"role": "user", "content": value}
+        value = _parse_text(value)
     turns = [value] if isinstance(value, dict) else value
     if not isinstance(turns, list) or not turns:
         raise InvalidValueError(shown(value), _MESSAGES)
@@ -72,15 +78,35 @@ def parse_messages(value: Any) -> tuple[Message, ...]:
     return messages
 
 
+def _parse_text(text: str) -> Any:
+    """Messages in JSON, else the text as a question."""
+    if not _LIKE_MESSAGES.match(text):
+        return {"role": "user", "content": text}
+    try:
+        return parse_json(text)
+    except InvalidValueError as error:
+        raise InvalidValueError(error.value, f"messages as text {error.requirement}") from None
+
+
 def _parse_message(turn: Any) -> Message:
     if not isinstance(turn, dict) or not {"role", "content"} <= turn.keys():
         raise InvalidValueError(f"message {shown(turn)}", "must be {role, content}")
     role, content = turn["role"], turn["content"]
     if role not in ROLES:
         raise InvalidValueError(f"role {shown(role)}", f"must be one of {', '.join(ROLES)}")
-    if not isinstance(content, str) or not content.strip():
+    extra = {key: _without_nulls(v) for key, v in turn.items() if v and key not in _PLAIN_KEYS}
+    if not content and role == "assistant" and "tool_calls" in extra:
+        content = ""  # nothing but calls
+    elif not isinstance(content, str) or not content.strip():
         raise InvalidValueError(f"content {shown(content)}", "must be a non-empty text")
-    return Message(role, content)
+    return Message(role, content, extra)
+
+
+def _without_nulls(value: Any) -> Any:
+    """The value without null keys: parquet gives every key of any row to all of them."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(v) for key, v in value.items() if v is not None}
+    return [_without_nulls(v) for v in value] if isinstance(value, list) else value
 
 
 def parse_answer(value: Any) -> str:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from grpo_trainer.builtin import OnProgress, default_cache, resolve_model_path
-from grpo_trainer.data import EncodedPrompts, encode_prompts, load_rows
+from grpo_trainer.data import EncodedPrompts, check_markers, encode_prompts, load_rows
 from grpo_trainer.errors import InvalidInputError, invalid
 from grpo_trainer.messages import Row, SamplingParams
-from grpo_trainer.rewards import check_rows, stop_strings, system_prompt
+from grpo_trainer.rewards import check_rows, reward_class, stop_strings, system_prompt
 from grpo_trainer.spec import GRPOJobSpec
 
 _log = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ def prepare(spec: GRPOJobSpec, on_progress: OnProgress | None = None) -> Prepare
     check_context(spec, model_path)
     tokenizer_path = resolve(spec.model.tokenizer_path or spec.model.path)
     tokenizer = load_tokenizer(tokenizer_path, trust_remote_code=spec.model.trust_remote_code)
+    check_markers(tokenizer, reward_class(spec.reward.type).markers)
     system = system_prompt(spec.reward)
 
     def encode(name: str, of: tuple[Row, ...]) -> EncodedPrompts:

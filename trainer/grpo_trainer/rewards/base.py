@@ -34,6 +34,8 @@ class Reward(ABC):
     """Whether it reads the row as it is in the file, with every column."""
     system_prompt: ClassVar[str] = ""
     """Default of `reward.systemPrompt`; empty adds no system message."""
+    markers: ClassVar[tuple[str, ...]] = ()
+    """Texts that it reads in completions, which the tokenizer has to decode."""
     stop_strings: ClassVar[tuple[str, ...]] = ()
     """Default of `sampling.stopStrings`."""
     max_reward: ClassVar[float] = RIGHT_REWARD

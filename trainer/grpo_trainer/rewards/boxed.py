@@ -9,6 +9,8 @@ class Boxed(MathReward):
 
     system_prompt = "Reason step by step, then finish with the final answer alone inside \\boxed{}."
 
+    markers = (r"\boxed{",)
+
     def extract(self, text: str) -> Extraction:
         return boxed_answer(text)
 

@@ -35,6 +35,7 @@ class Code(Reward):
         "code block that opens with ```python and holds the complete program."
     )
 
+    markers = ("```python",)
     files: FileProtection
 
     def check(self, rows: Sequence[Row]) -> None:
@@ -60,7 +61,7 @@ class Code(Reward):
 
     def score(self, text: str, row: Row) -> Score:
         assert row.tests is not None, "rows are checked at load"
-        program = python_block(text)
+        program = python_block(row.prefix + text)
         seconds = _SHARE_OF_DEADLINE * self.spec.timeout_seconds
         right = program.answer is not None and passes(
             program.answer, row.tests, seconds=seconds, files=self.files

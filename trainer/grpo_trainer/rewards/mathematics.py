@@ -30,6 +30,7 @@ class MathReward(Reward):
 
     def score(self, text: str, row: Row) -> Score:
         assert row.answer is not None, "rows are checked at load"
-        marked = self.extract(text)
+        # A template that opens the completion with `<think>` takes part in its form.
+        marked = self.extract(row.prefix + text)
         right = marked.answer is not None and matches(row.answer, marked.answer)
         return graded(right=right, well_formed=marked.well_formed)

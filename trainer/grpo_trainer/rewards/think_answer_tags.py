@@ -14,6 +14,7 @@ class ThinkAnswerTags(MathReward):
         "and </think>, then only the final answer between <answer> and </answer>, and end there: "
         "<think>your reasoning</think><answer>your answer</answer>"
     )
+    markers = _TAGS
     stop_strings = ("</answer>",)
 
     def extract(self, text: str) -> Extraction:
