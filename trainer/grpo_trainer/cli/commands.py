@@ -93,6 +93,25 @@ def report(arguments: Namespace) -> int:
     return ExitCode.SUCCESS
 
 
+def plan(arguments: Namespace) -> int:
+    """Forecast the memory of a run; an error if it exceeds the memory of the accelerators."""
+    from .. import planning
+    from ..builtin import default_cache, resolve_model_path
+    from .model_config import config_directory
+
+    spec = read_document(arguments.file).parse().spec
+    accelerator = round(arguments.gpu_memory * (1 << 30))
+    path = resolve_model_path(spec.model.path, spec.reward.type, default_cache())
+    model = planning.read_architecture(config_directory(path), spec.model.path)
+    layout = planning.generation_layout(spec)
+    sequences = planning.concurrent_sequences(model, layout, accelerator) if layout.paged else None
+    print(planning.page(planning.forecast(spec, model), model, sequences))
+    faults = planning.advice(spec, model, accelerator)
+    if faults:
+        raise InvalidInputError(faults)
+    return ExitCode.SUCCESS
+
+
 def schema(arguments: Namespace) -> int:
     """Print the JSON schema of the manifest, for editors."""
     body = GRPOJob.model_json_schema(by_alias=True)

@@ -65,6 +65,17 @@ def build_parser() -> argparse.ArgumentParser:
     validate.add_argument("files", nargs="+", metavar="FILE", help="YAML or JSON, `-` for stdin")
     validate.set_defaults(command=commands.validate)
 
+    plan = parsers.add_parser("plan", help="forecast the memory of a run from its manifest")
+    plan.add_argument("file", metavar="FILE", help="YAML or JSON, `-` for stdin")
+    plan.add_argument(
+        "--gpu-memory",
+        type=float,
+        default=80.0,
+        metavar="GIB",
+        help="memory of one accelerator (default: 80)",
+    )
+    plan.set_defaults(command=commands.plan)
+
     report = parsers.add_parser("report", help="write an HTML page about one or several runs")
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directory")
     report.add_argument(

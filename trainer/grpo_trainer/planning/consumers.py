@@ -1,0 +1,148 @@
+"""Memory of one training process, as ColossalAI's Booster and the training step allocate it."""
+
+from dataclasses import dataclass
+
+from .architecture import Architecture
+
+FP32 = 4
+LOGIT_CHUNK = 1024
+"""Rows of logits that are converted to fp32 at a time; `chunk` of algorithm/logprobs.py."""
+LOGIT_CHUNK_COPIES = 5
+"""fp32 copies of one chunk: logits, scaled logits, log-probabilities, probabilities, gradient."""
+LOGIT_COPIES = 4
+"""Copies of the logits in working precision: all, the response tokens', and a gradient of each."""
+CUDA_BYTES = 2 << 30
+"""CUDA context, library workspaces and fragmentation: an allowance, not computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingLayout:
+    """How training is split and what a micro-batch is."""
+
+    processes: int
+    tensor_parallel: int
+    pipeline_parallel: int
+    zero_stage: int
+    weight_bytes: int
+    """Bytes of a weight in working precision: 2 or 4."""
+    gradient_checkpointing: bool
+    reference: bool
+    """Whether a reference policy is kept."""
+    microbatch: int
+    """Samples."""
+    tokens: int
+    """Of the longest sample: prompt and completion."""
+
+    @property
+    def data_parallel(self) -> int:
+        return self.processes // (self.tensor_parallel * self.pipeline_parallel)
+
+    @property
+    def shards(self) -> int:
+        """Ranks that share the optimizer's state."""
+        return self.data_parallel if self.zero_stage > 0 else 1
+
+    @property
+    def is_ddp(self) -> bool:
+        """Whether torch's DDP trains the model: in fp32 without any kind of sharding."""
+        split = self.tensor_parallel > 1 or self.pipeline_parallel > 1
+        return self.weight_bytes == FP32 and self.zero_stage == 0 and not split
+
+    @property
+    def has_masters(self) -> bool:
+        """Whether fp32 master weights exist beside the working ones. Plain DDP in fp32 has none,
+        ZeRO always copies its shard."""
+        return self.weight_bytes != FP32 or self.zero_stage > 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMemory:
+    """Bytes of the largest rank, by what they hold."""
+
+    weights: int
+    gradients: int
+    """In working precision; ZeRO-2 keeps the shard of the rank only."""
+    masters: int
+    """fp32 copies of the weights that the optimizer updates."""
+    moments: int
+    """Adam's two, in fp32."""
+    reference: int
+    buckets: int
+    """Communication buffers of DDP: a second copy of the gradients."""
+    activations: int
+    """During forward and backward pass."""
+    logits: int
+    """During forward and backward pass."""
+    update: int
+    """fp32 gradients during the optimizer step; activations and logits are free by then."""
+    overhead: int
+
+    @property
+    def static(self) -> int:
+        """Bytes that are held all the time."""
+        trained = self.weights + self.gradients + self.masters + self.moments
+        return trained + self.reference + self.buckets + self.overhead
+
+    @property
+    def peak(self) -> int:
+        """The larger of the two phases of a step."""
+        return self.static + max(self.activations + self.logits, self.update)
+
+
+def consumer_memory(
+    model: Architecture, layout: TrainingLayout, *, on_gpu: bool = True
+) -> ConsumerMemory:
+    """Memory of the largest training process."""
+    held = model.stage_parameters(layout.tensor_parallel, layout.pipeline_parallel)
+    shard = -(-held // layout.shards)
+    working = layout.weight_bytes
+    masters = shard * FP32 if layout.has_masters else 0
+    gradients = shard if layout.zero_stage == 2 else held
+    return ConsumerMemory(
+        weights=held * working,
+        gradients=gradients * working,
+        masters=masters,
+        moments=2 * shard * FP32,
+        reference=held * working if layout.reference else 0,
+        buckets=held * working if layout.is_ddp else 0,
+        activations=_activations(model, layout),
+        logits=_logits(model, layout),
+        update=shard * FP32 if working != FP32 else 0,
+        overhead=CUDA_BYTES if on_gpu else 0,
+    )
+
+
+def layer_activations(model: Architecture, weight_bytes: int, tensor_parallel: int = 1) -> int:
+    """Bytes per token that one layer keeps for its backward pass, without attention matrices.
+
+    Two norms keep their input in fp32, the normalized input and the output; two residuals; queries,
+    keys and values repeated to all heads, and the attention output; four tensors of the gated
+    feed-forward layer. Compare https://arxiv.org/abs/2205.05198, section 4. Attention kernels that
+    do not store the attention matrix (flash, memory-efficient) are assumed.
+    """
+    norms = 2 * (FP32 + 2 * weight_bytes) * model.hidden
+    residuals = 2 * weight_bytes * model.hidden
+    attention = 4 * weight_bytes * model.heads * model.head_size
+    feed_forward = 4 * weight_bytes * model.intermediate
+    return norms + residuals + (attention + feed_forward) // tensor_parallel
+
+
+def _activations(model: Architecture, layout: TrainingLayout) -> int:
+    """With checkpointing each layer keeps its input, and one layer at a time is computed again.
+
+    The first stage of a pipeline (1F1B) holds the micro-batches of all stages.
+    """
+    tokens = layout.microbatch * layout.tokens
+    layers = -(-model.layers // layout.pipeline_parallel)
+    layer = layer_activations(model, layout.weight_bytes, layout.tensor_parallel)
+    if not layout.gradient_checkpointing:
+        return layout.pipeline_parallel * layers * tokens * layer
+    kept = layout.pipeline_parallel * layers * model.hidden * layout.weight_bytes
+    return tokens * (kept + layer)
+
+
+def _logits(model: Architecture, layout: TrainingLayout) -> int:
+    """Logits are gathered over the tensor-parallel group: each rank has the whole vocabulary."""
+    tokens = layout.microbatch * layout.tokens
+    chunk = min(tokens, LOGIT_CHUNK) * FP32 * LOGIT_CHUNK_COPIES
+    return model.vocabulary * (LOGIT_COPIES * layout.weight_bytes * tokens + chunk)

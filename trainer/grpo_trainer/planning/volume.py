@@ -1,0 +1,39 @@
+"""Bytes on hosts and on the volume."""
+
+from .architecture import Architecture
+from .consumers import FP32, TrainingLayout
+
+OBJECT_STORE_VERSIONS = 3
+"""Weight versions in the object store at once: the newest, one on its way, one under evaluation."""
+
+
+def checkpoint_bytes(model: Architecture, layout: TrainingLayout) -> int:
+    """The model in working precision, and what each rank's optimizer holds.
+
+    Without ZeRO every data-parallel rank writes the same state.
+    """
+    held = model.stage_parameters(layout.tensor_parallel, layout.pipeline_parallel)
+    shard = -(-held // layout.shards)
+    masters = FP32 if layout.weight_bytes != FP32 else 0
+    state = layout.processes * shard * (2 * FP32 + masters)
+    return model.parameters * layout.weight_bytes + state
+
+
+def volume_bytes(checkpoint: int, keep_last: int) -> int:
+    """The checkpoints that are kept, and the one that is being written."""
+    return (keep_last + 1) * checkpoint
+
+
+def loading_bytes(model: Architecture, processes: int) -> int:
+    """Host memory of a pod while its processes load the model: each one whole, in fp32."""
+    return processes * model.parameters * FP32
+
+
+def weight_buffer_bytes(model: Architecture, weight_bytes: int) -> int:
+    """The host copy of the weights that is published, over all pipeline stages."""
+    return model.parameters * weight_bytes
+
+
+def object_store_bytes(model: Architecture, weight_bytes: int) -> int:
+    """Versions in Ray's object store, on the nodes of consumers and producers."""
+    return OBJECT_STORE_VERSIONS * model.parameters * weight_bytes
