@@ -1,12 +1,15 @@
-"""One training process that runs jobs in turn; started by test_consumer_layouts.py."""
+"""One training process that runs jobs in turn; started by support/layouts.py."""
 
 import argparse
 import dataclasses
 import json
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import colossalai
+import numpy as np
 import torch
 
 from grpo_trainer.consumer.accelerator import install_cpu_accelerator
@@ -25,15 +28,50 @@ def run(job, rank: int) -> None:
     results = []
     for step, batch in job.steps:
         shard = batch.shards[layout.data_index(rank)]
-        result = train_step(policy, shard, batch.denominators, step)
+        with poisoned(policy) if (step, rank) == (job.poisoned_step, 0) else nullcontext():
+            result = train_step(policy, shard, batch.denominators, step)
         sums = dataclasses.asdict(result.sums) if layout.reports(rank) else None
-        results.append({"sums": sums, "norm": result.gradient_norm})
+        norm = result.gradient_norm
+        results.append({"sums": sums, "norm": norm, "skipped": result.skipped})
+    if job.score is not None:
+        write_scores(policy, job)
     exporter.snapshot(len(job.steps))
     if layout.exports(rank):
         exporter.save(job.directory / f"stage-{layout.stage(rank)}.safetensors")
     if job.save:
         save_state(policy, job.directory, len(job.steps))
     (job.directory / f"result-{rank}.json").write_text(json.dumps(results))
+
+
+@contextmanager
+def poisoned(policy: Policy) -> Iterator[None]:
+    """One element of one gradient is NaN."""
+
+    def poison(gradient: torch.Tensor) -> torch.Tensor:
+        found = gradient.clone()
+        found.view(-1)[0] = float("nan")
+        return found
+
+    parameter = next(p for p in policy.module.parameters() if p.requires_grad)
+    hook = parameter.register_hook(poison)
+    yield
+    hook.remove()
+
+
+def write_scores(policy: Policy, job) -> None:
+    """Log-probabilities [B, L - 1] of each token after the first, and the buffers' precisions."""
+    ids = torch.from_numpy(job.score)
+    found = {}
+    for name, model in (("policy", policy.model), ("reference", policy.reference)):
+        if policy.options.layout.pipeline_parallel == 1:
+            with torch.no_grad():
+                logits = policy.logits(model, ids)[:, :-1].float()
+            logprobs = logits.log_softmax(-1).gather(2, ids[:, 1:, None]).squeeze(2)
+            found[name] = logprobs.numpy()
+        module = model.unwrap() if hasattr(model, "unwrap") else model
+        dtypes = {str(b.dtype) for n, b in module.named_buffers() if "inv_freq" in n}
+        found[f"{name}_buffers"] = np.array(sorted(dtypes))
+    np.savez(job.directory / f"scores-{policy.options.rank}.npz", **found)
 
 
 def main() -> None:

@@ -7,31 +7,19 @@ transformers; a saved and restored run goes on exactly.
 
 import json
 import math
-import os
-import pickle
 import shutil
-import socket
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from grpo_trainer.algorithm.batching import build_step
 from grpo_trainer.consumer.parallel_dims import ParallelDims
-from grpo_trainer.consumer.policy import PolicyOptions
-from grpo_trainer.spec import Dtype, GRPOJob, resolve_algorithm
-from support.jobs import LayoutJob
-from support.models import random_group, save_random_model
+from grpo_trainer.spec import Dtype
+from support.layouts import job, options, run, steps, weights
+from support.models import save_random_model
 
-WORKER = Path(__file__).with_name("layout_worker.py")
-STEPS = 3
-DEFAULTS = resolve_algorithm(GRPOJob().spec)
 LAYOUTS = {
     "data parallel": ParallelDims(2),
     "ZeRO 1": ParallelDims(2, zero_stage=1),
@@ -56,85 +44,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_random_model(tmp_path_factory.mktemp("reference"), seed=1)
-
-
-def options(model: Path, layout: ParallelDims = ParallelDims(1), **changes) -> PolicyOptions:  # noqa: B008
-    base = PolicyOptions(
-        layout=layout,
-        rank=0,
-        model_path=str(model),
-        reference_path=None,
-        dtype=Dtype.FLOAT32,
-        gradient_checkpointing=False,
-        trust_remote_code=False,
-        algorithm=replace(DEFAULTS, kl_coefficient=0.0, learning_rate=1e-3),
-        temperature=0.8,
-        top_k=None,
-        top_p=1.0,
-        microbatch=4,
-        total_steps=10,
-        seed=0,
-        device="cpu",
-    )
-    return replace(base, **changes)
-
-
-def steps(options: PolicyOptions, first: int = 0, last: int = STEPS) -> tuple:
-    rng = np.random.default_rng(0)
-    built = []
-    for step in range(last):
-        groups = [random_group(rng) for _ in range(6)]
-        batch = build_step(
-            groups,
-            data_parallel=options.layout.data_parallel,
-            microbatch=options.microbatch,
-            algorithm=options.algorithm,
-            pad_token_id=0,
-        )
-        built.append((step, batch))
-    return tuple(built[first:])
-
-
-def run(jobs: list[LayoutJob], world: int) -> None:
-    """Run the jobs in `world` fresh processes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    path = jobs[0].directory / "jobs.pickle"
-    path.write_bytes(pickle.dumps(jobs))
-    tests = str(Path(__file__).parents[1])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": tests}
-    command = [sys.executable, str(WORKER), str(path)]
-    processes = [
-        subprocess.Popen(
-            [*command, str(rank), str(world), str(port)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(world)
-    ]
-    try:
-        outputs = [process.communicate(timeout=150)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for process, output in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, output[-3000:]
-
-
-def job(tmp: Path, name: str, options: PolicyOptions, **more) -> LayoutJob:
-    directory = tmp / name.replace(" ", "-")
-    directory.mkdir()
-    return LayoutJob(options, more.pop("steps", None) or steps(options), directory, **more)
-
-
-def weights(directory: Path) -> dict[str, torch.Tensor]:
-    merged: dict[str, torch.Tensor] = {}
-    for path in sorted(directory.glob("stage-*.safetensors")):
-        merged |= load_file(path)
-    return merged
 
 
 def results(directory: Path, rank: int = 0) -> list[dict]:

@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from grpo_trainer.errors import InvalidInputError, invalid
 from grpo_trainer.spec import Dtype, ResolvedAlgorithm
 
+from .model_precision import computed_buffers, disable_dropout, restore_buffers
+from .optimizer import GuardedAdamW
 from .parallel_dims import (
     MAX_GRADIENT_NORM,
     ParallelDims,
@@ -84,8 +86,10 @@ class Policy:
         )
         self.booster = Booster(plugin=plugin)
         self.plugin = plugin
-        optimizer = make_optimizer(model, options.algorithm.learning_rate, on_cuda=on_cuda)
-        self.model, self.optimizer, *_ = self.booster.boost(model, optimizer)
+        self._update = make_optimizer(model, options.algorithm.learning_rate, on_cuda=on_cuda)
+        buffers = computed_buffers(model)
+        self.model, self.optimizer, *_ = self.booster.boost(model, self._update)
+        restore_buffers(self.module, buffers)
         self.reference = self._load_reference() if options.reference_path else None
 
     def _load_reference(self) -> Any:
@@ -97,14 +101,19 @@ class Policy:
         model = load_model(options, options.reference_path).eval()
         if layout.tensor_parallel == 1 and layout.pipeline_parallel == 1:
             dtype = torch.float32 if options.dtype is Dtype.FLOAT32 else torch.bfloat16
-            return model.requires_grad_(False).to(self.device, dtype)
+            buffers = computed_buffers(model)
+            model = model.requires_grad_(False).to(self.device, dtype)
+            restore_buffers(model, buffers)
+            return model
         self.reference_plugin = make_plugin(
             ParallelDims(layout.world, layout.tensor_parallel, layout.pipeline_parallel),
             options.dtype,
             microbatch=options.microbatch,
             on_cuda=options.device == "cuda",
         )
+        buffers = computed_buffers(model)
         boosted, *_ = Booster(plugin=self.reference_plugin).boost(model)
+        restore_buffers(boosted.unwrap(), buffers)
         return boosted.eval()
 
     def logits(self, model: Any, input_ids: Tensor) -> Tensor:
@@ -132,7 +141,10 @@ class Policy:
         return rate
 
     def apply_gradients(self) -> float:
-        """One optimizer step with the gradient's norm clipped; returns the norm before clipping."""
+        """One optimizer step with the gradient's norm clipped; returns the norm before clipping.
+
+        Gradients that are not finite change nothing: see `skipped`.
+        """
         if self.kind is PluginKind.DDP:
             norm = float(self.optimizer.clip_grad_by_norm(MAX_GRADIENT_NORM))
             self.optimizer.step()
@@ -141,6 +153,11 @@ class Policy:
             norm = float(self.optimizer.get_grad_norm() or 0.0)
         self.optimizer.zero_grad()
         return norm
+
+    @property
+    def skipped(self) -> bool:
+        """Whether the last step was left out, on all ranks, for gradients that are not finite."""
+        return self._update.skipped
 
     def can_defer_sync(self) -> bool:
         """Whether gradients may pile up locally and be reduced once; ZeRO-2 keeps no full ones."""
@@ -162,12 +179,16 @@ def load_model(options: PolicyOptions, path: str) -> Any:
         attention = "flash_attention_2"
     try:
         # From bf16, masters would start rounded: load at full precision wherever the file has it.
+        trust, local = options.trust_remote_code, Path(path).is_dir()
+        config = AutoConfig.from_pretrained(path, trust_remote_code=trust, local_files_only=local)
+        disable_dropout(config)
         model = AutoModelForCausalLM.from_pretrained(
             path,
+            config=config,
             torch_dtype=torch.float32,
             attn_implementation=attention,
-            trust_remote_code=options.trust_remote_code,
-            local_files_only=Path(path).is_dir(),
+            trust_remote_code=trust,
+            local_files_only=local,
         )
     except (OSError, ValueError) as error:
         must = f"must be a causal language model that can be loaded: {error}"
@@ -176,7 +197,7 @@ def load_model(options: PolicyOptions, path: str) -> Any:
     return model
 
 
-def make_optimizer(model: Any, rate: float, *, on_cuda: bool) -> torch.optim.Optimizer:
+def make_optimizer(model: Any, rate: float, *, on_cuda: bool) -> GuardedAdamW:
     """AdamW, fused on CUDA by torch's own kernels: HybridAdam's would need nvcc at run time."""
     parameters = [p for p in model.parameters() if p.requires_grad]
-    return torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0, fused=on_cuda)
+    return GuardedAdamW(parameters, lr=rate, weight_decay=0.0, fused=on_cuda)

@@ -28,6 +28,8 @@ class StepResult:
     """Of this rank's shard; zero on ranks that see no logits."""
     gradient_norm: float
     learning_rate: float
+    skipped: bool = False
+    """Whether the weights are as before, for gradients that are not finite."""
     seconds: float = 0.0
 
 
@@ -53,7 +55,8 @@ def train_step(
     rate = policy.set_learning_rate(step)
     run = _pipelined if policy.options.layout.pipeline_parallel > 1 else _accumulated
     sums = run(policy, shard, denominators)
-    return StepResult(sums, policy.apply_gradients(), rate)
+    norm = policy.apply_gradients()
+    return StepResult(sums, norm, rate, policy.skipped)
 
 
 def _load(policy: Policy, batch: MicroBatch) -> _Work:
