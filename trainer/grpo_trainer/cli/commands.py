@@ -19,6 +19,8 @@ from .flags import FLAGS, OPTION, SPEC, Flag, put
 from .manifests import Document, read_document, read_documents
 from .resume import spec_differences
 
+_SHOWN_SAMPLE_BYTES = 50_000_000
+
 Given = list[tuple[Flag, Any]]
 """The flags on the command line with their values."""
 
@@ -90,6 +92,30 @@ def report(arguments: Namespace) -> int:
     except OSError as error:
         raise InvalidInputError(f"--output: {output}: {error.strerror}") from error
     print(output)
+    return ExitCode.SUCCESS
+
+
+def show(arguments: Namespace) -> int:
+    """Print curves, evaluations and completions of a run, finished or not."""
+    from rich.console import Console
+
+    from ..report import load_run, show_run
+
+    console = Console(highlight=False)
+    run = load_run(arguments.run, _SHOWN_SAMPLE_BYTES)
+    console.print(show_run(run, console.width, arguments.completions))
+    return ExitCode.SUCCESS
+
+
+def compare(arguments: Namespace) -> int:
+    """Print configuration differences, results and curves of two runs."""
+    from rich.console import Console
+
+    from ..report import compare_runs, load_run
+
+    console = Console(highlight=False)
+    one, other = (load_run(path, 0) for path in (arguments.run, arguments.other))
+    console.print(compare_runs(one, other, console.width))
     return ExitCode.SUCCESS
 
 

@@ -76,6 +76,22 @@ def build_parser() -> argparse.ArgumentParser:
     )
     plan.set_defaults(command=commands.plan)
 
+    show = parsers.add_parser("show", help="show a run on the terminal")
+    show.add_argument("run", type=Path, metavar="RUN", help="run directory")
+    show.add_argument(
+        "--completions",
+        type=int,
+        default=2,
+        metavar="N",
+        help="completions with the highest and with the lowest rewards (default: 2 each)",
+    )
+    show.set_defaults(command=commands.show)
+
+    compare = parsers.add_parser("compare", help="compare two runs on the terminal")
+    compare.add_argument("run", type=Path, metavar="A", help="run directory")
+    compare.add_argument("other", type=Path, metavar="B", help="run directory")
+    compare.set_defaults(command=commands.compare)
+
     report = parsers.add_parser("report", help="write an HTML page about one or several runs")
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directory")
     report.add_argument(

@@ -51,7 +51,7 @@ def _payload(run: RunData) -> dict[str, Any]:
         "name": run.name,
         "directory": str(run.directory),
         "summary": dict(run.summary),
-        "settings": dict(_flat(run.manifest.get("spec", {}), "spec")),
+        "settings": dict(flat_settings(run.manifest.get("spec", {}))),
         "curves": {name: [curve.steps, curve.values] for name, curve in run.curves.items()},
         "evaluations": [
             [e.dataset, e.step, e.samples, e.accuracy, e.standard_error] for e in run.evaluations
@@ -65,10 +65,12 @@ def _payload(run: RunData) -> dict[str, Any]:
     }
 
 
-def _flat(value: Any, path: str) -> list[tuple[str, Any]]:
+def flat_settings(value: Any, path: str = "spec") -> list[tuple[str, Any]]:
     """Leaves of nested mappings by their dotted path; lists are leaves."""
     if isinstance(value, Mapping) and value:
-        return [leaf for key, item in value.items() for leaf in _flat(item, f"{path}.{key}")]
+        return [
+            leaf for key, item in value.items() for leaf in flat_settings(item, f"{path}.{key}")
+        ]
     return [(path, value)]
 
 
