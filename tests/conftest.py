@@ -65,13 +65,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             if isinstance(report, pytest.TestReport):
                 seconds[report.nodeid.partition("::")[0]] += report.duration
                 lanes[getattr(report, "worker_id", "main")] += report.duration
-    if not seconds:
+    stages = os.environ.get("TEST_STAGES")
+    if len(lanes) < 2:
         return
     folders: collections.Counter[str] = collections.Counter()
     for file, spent in seconds.items():
         folders["/".join(Path(file).parts[:2])] += spent
     terminalreporter.section("where the time went")
-    stages = os.environ.get("TEST_STAGES")
     if stages and Path(stages).exists():
         terminalreporter.write(Path(stages).read_text())
     for times in (lanes, folders, dict(seconds.most_common(SLOWEST_FILES))):

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from typing import NoReturn
 
 from grpo_operator.clients.connection import ConfigurationError
 from grpo_operator.clients.errors import ApiError
@@ -14,6 +15,7 @@ from grpo_trainer.spec import API_VERSION, Phase
 
 from . import commands
 from .access import Access, connect
+from .completion import SHELLS, script
 from .errors import CommandError, Exit, explain
 from .logs import LogRole
 from .text import duration
@@ -21,9 +23,17 @@ from .text import duration
 _UNSET = argparse.SUPPRESS
 _DAY = 86400.0
 _CODES = (
-    "exit codes: 0 success; 1 error; 2 invalid command line; 3 wait: the job ended in another "
-    "phase or was deleted; 4 timed out; 130 interrupted"
+    "exit codes: 0 success; 1 error; 3 wait: the job ended in another phase or was deleted; "
+    "4 timed out; 64 invalid command line; 130 interrupted"
 )
+
+
+class _Parser(argparse.ArgumentParser):
+    """Exits with the code that `grpo` has for an invalid command line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(Exit.USAGE, f"{self.prog}: error: {message}\n")
 
 
 _Add = Callable[..., argparse.ArgumentParser]
@@ -32,11 +42,12 @@ _Add = Callable[..., argparse.ArgumentParser]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code."""
     given = build_parser().parse_args(argv)
-    if given.command is None:
-        print(f"kubectl-grpo {version('grpo-operator')}, GRPOJob {API_VERSION}")
-        return Exit.DONE
     try:
-        asyncio.run(_run(given))
+        if given.command is None:
+            print(_local(given))
+        else:
+            asyncio.run(_run(given))
+        sys.stdout.flush()
     except ConfigurationError as error:
         print(f"error: {error}", file=sys.stderr)
         return Exit.FAILED
@@ -46,10 +57,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except asyncio.CancelledError:
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has closed it; the interpreter must not flush into it again.
+        # The reader has closed our output; the interpreter must not flush into it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.DONE
     return Exit.DONE
+
+
+def _local(given: argparse.Namespace) -> str:
+    """The output of a command that needs no cluster."""
+    if hasattr(given, "shell"):
+        return script(build_parser(), given.shell)
+    return f"kubectl-grpo {version('grpo-operator')}, GRPOJob {API_VERSION}"
 
 
 async def _run(given: argparse.Namespace) -> None:
@@ -72,13 +90,13 @@ async def _run(given: argparse.Namespace) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line. kubectl's own options are accepted before or after the command."""
-    access = argparse.ArgumentParser(add_help=False)
+    access = _Parser(add_help=False)
     access.add_argument(
         "-n", "--namespace", default=_UNSET, help="namespace; default: that of the context"
     )
     access.add_argument("--context", default=_UNSET, help="context of the kubeconfig")
     access.add_argument("--kubeconfig", default=_UNSET, metavar="FILE", help="default: $KUBECONFIG")
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="kubectl grpo",
         description="Inspect and control GRPOJobs.",
         epilog=_CODES,
@@ -100,6 +118,8 @@ def build_parser() -> argparse.ArgumentParser:
     _changes(add)
     _volume(add)
     add("version", None, "print the version of the plugin and of the API that it uses", job=False)
+    it = add("completion", None, "print a completion script for kubectl-grpo", job=False)
+    it.add_argument("shell", choices=SHELLS)
     return parser
 
 

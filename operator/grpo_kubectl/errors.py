@@ -10,11 +10,11 @@ class Exit(IntEnum):
 
     DONE = 0
     FAILED = 1
-    USAGE = 2
-    """The command line is wrong."""
     ENDED_OTHERWISE = 3
     """`wait`: the job ended in another phase."""
     TIMED_OUT = 4
+    USAGE = 64
+    """The command line is invalid; `grpo` has the same code."""
     INTERRUPTED = 130
 
 

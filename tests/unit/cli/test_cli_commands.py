@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from grpo_trainer.cli import main
-from grpo_trainer.cli.commands import new_run_dir
+from grpo_trainer.cli.start import create_run_dir, new_run_dir
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.options import RunOptions
 from grpo_trainer.reporting import RunPaths
@@ -63,18 +63,18 @@ def start_run(run_dir: Path, **spec) -> GRPOJob:
     return job
 
 
-def test_a_valid_file_is_said_to_be(here):
+def test_a_valid_file_is_reported_as_valid(here):
     done = grpo("validate", "job.yaml", cwd=here)
     assert (done.returncode, done.stdout, done.stderr) == (0, "job.yaml: valid\n", "")
 
 
-def test_validation_tells_every_fault_of_every_file_one_per_line(here, capsys):
+def test_validation_reports_every_fault_of_every_file_one_per_line(here, capsys):
     spec = "{seed: -1, batch: {trainBatchSize: 30}}"
     (here / "bad.yaml").write_text(f"{HEAD}spec: {spec}\n---\nkind: Pod\n")
     assert main(["validate", "bad.yaml", "job.yaml", "none.yaml"]) == 64
-    told = capsys.readouterr()
-    assert told.out == "job.yaml: valid\n"
-    assert [line.split(": must")[0] for line in told.err.splitlines()] == [
+    reported = capsys.readouterr()
+    assert reported.out == "job.yaml: valid\n"
+    assert [line.split(": must")[0] for line in reported.err.splitlines()] == [
         "bad.yaml, document 1: spec.seed: Invalid value: -1",
         "bad.yaml, document 1: spec.batch.trainBatchSize: Invalid value: 30",
         'bad.yaml, document 2: kind: Invalid value: "Pod"',
@@ -87,7 +87,7 @@ def test_every_example_is_valid(example, capsys):
     assert main(["validate", str(example)]) == 0
 
 
-def test_a_printed_manifest_is_valid_and_says_the_same_as_its_flags(here):
+def test_a_printed_manifest_is_valid_and_equals_its_flags(here):
     printed = grpo("manifest", "-m", "q", "-g", "4", "-s", "Zähl \x85 \U0001f600", cwd=here)
     assert printed.returncode == 0
     assert grpo("validate", "-", cwd=here, stdin=printed.stdout).returncode == 0
@@ -103,7 +103,7 @@ def test_a_printed_manifest_is_valid_and_says_the_same_as_its_flags(here):
     }
 
 
-def test_a_manifest_says_what_it_leaves_out(capsys):
+def test_a_manifest_reports_what_it_leaves_out(capsys):
     assert main(["manifest", "-sd", "model", "--ray_dir", "ray"]) == 0
     notes = capsys.readouterr().err
     assert "--save-dir has no field in a manifest" in notes
@@ -156,11 +156,11 @@ def test_light_commands_load_nothing_of_the_trainer(here):
     ],
     ids=" ".join,
 )
-def test_bad_input_is_told_in_one_line_without_a_traceback(here, driver, capsys, arguments):
+def test_bad_input_is_reported_in_one_line_without_a_traceback(here, driver, capsys, arguments):
     assert main(arguments) == 64
-    told = capsys.readouterr()
-    assert len(told.err.splitlines()) == 1
-    assert (told.out, driver) == ("", [])
+    reported = capsys.readouterr()
+    assert len(reported.err.splitlines()) == 1
+    assert (reported.out, driver) == ("", [])
 
 
 def test_a_run_gets_the_job_its_directory_and_the_drivers_code_is_the_programs(here, driver):
@@ -184,11 +184,12 @@ def test_two_runs_never_share_a_new_directory(here):
 
     now = datetime(2026, 1, 2, 3, 4, 5)
     assert new_run_dir("a", now) == Path("runs/a-20260102-030405")
-    with pytest.raises(InvalidInputError, match="File exists; give another --run-dir"):
-        new_run_dir("a", now)
+    create_run_dir(new_run_dir("a", now))
+    with pytest.raises(InvalidInputError, match="File exists; choose another --run-dir"):
+        create_run_dir(new_run_dir("a", now))
 
 
-def test_a_run_of_flags_alone_trains_what_they_say(here, driver):
+def test_a_run_of_flags_alone_trains_their_job(here, driver):
     main(["run", "-m", "q", "-p", "my run", "-sd", "model", "--master_port", "1234"])
     ((job, options),) = driver
     assert (job.metadata.name, job.spec.model.path) == ("my-run", "q")
@@ -213,7 +214,8 @@ def test_a_directory_of_another_run_is_refused_with_every_difference(here, drive
     (here / "out/checkpoints/step-2").mkdir()
     assert main(["run", "job.yaml", "--run-dir", "out", "-g", "4"]) == 64
     first, *differences = capsys.readouterr().err.splitlines()
-    assert first.startswith("--run-dir: out holds a run of another spec")
+    assert first.startswith("--run-dir: Invalid value: 'out': must be the directory of this run")
+    assert first.endswith("resume `grpo run --run-dir out`")
     assert differences == [
         "spec.seed: Invalid value: 7: must be 9, as in the run so far",
         "spec.sampling.numGenerations: Invalid value: 4: must be 8, as in the run so far",
@@ -239,10 +241,11 @@ def test_an_empty_directory_starts_a_run(here, driver):
     assert main(["run", "job.yaml", "--run-dir", "out"]) == 75
 
 
-def test_a_new_run_does_not_go_on_from_checkpoints_of_another(here, driver, capsys):
+def test_a_new_run_does_not_resume_from_checkpoints_of_another(here, driver, capsys):
     (here / "model/GRPO/step-10").mkdir(parents=True)
     assert main(["run", "job.yaml", "--run-dir", "out", "-sd", "model"]) == 64
-    assert "model/GRPO holds the checkpoints of another run" in capsys.readouterr().err
+    reported = capsys.readouterr().err
+    assert "'model/GRPO': must not contain checkpoints of another run" in reported
 
 
 def test_its_own_checkpoints_elsewhere_do_not_stop_a_resumption(here, driver):

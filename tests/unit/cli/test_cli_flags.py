@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_trainer.cli.commands import given_flags, job_of, options_of
 from grpo_trainer.cli.flags import FLAGS, Flag
+from grpo_trainer.cli.jobs import given_flags, job_of, options_of
 from grpo_trainer.cli.main import build_parser
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.options import RunOptions
@@ -211,10 +211,13 @@ def test_a_job_from_flags_is_called_after_its_project(project, name):
     [
         (("-t", "two"), "-t/--num-trainers: invalid int value: 'two'"),
         (("-a", "PPO"), "-a/--algo: invalid choice: 'PPO' (choose from 'GRPO', 'DAPO'"),
-        (("-ed", "{'a': 'b'}"), "-ed/--eval-dataset: \"{'a': 'b'}\" is not JSON"),
-        (("-ed", '["a"]'), "-ed/--eval-dataset: '[\"a\"]' is not like"),
+        (("-ed", "{'a': 'b'}"), "-ed/--eval-dataset: Invalid value: \"{'a': 'b'}\": must be JSON"),
+        (("-ed", '["a"]'), "-ed/--eval-dataset: Invalid value: '[\"a\"]': must be like"),
         (("-ed", '{"a": 1}'), "-ed/--eval-dataset"),
-        (("--master_port", "70000"), "--master_port: 70000 is not a port: 0 to 65535 is legal"),
+        (
+            ("--master_port", "70000"),
+            "--master_port: Invalid value: 70000: must be a port, 0 to 65535",
+        ),
         (("--nonsense",), "unrecognized arguments: --nonsense"),
         (("-m",), "-m/--model: expected one argument"),
     ],
@@ -226,7 +229,7 @@ def test_a_wrong_value_names_its_flag(arguments, message):
     assert message in str(caught.value)
 
 
-def test_all_faults_of_the_flags_are_told_at_once_each_with_its_flag():
+def test_all_faults_of_the_flags_are_reported_at_once_each_with_its_flag():
     with pytest.raises(InvalidInputError) as caught:
         job_from("-g", "1", "-lr", "nan", "-tbs", "30")
     assert [fault.split(": must")[0] for fault in caught.value.faults] == [

@@ -1,5 +1,5 @@
 """Reading manifests: several in a file, YAML as the API server reads it, JSON, and every way in
-which a file can be unfit, each with its place."""
+which a file can be invalid, each with its place."""
 
 import json
 
@@ -100,7 +100,7 @@ def test_malformed_json_is_one_fault_with_its_place(file, content, message):
     assert fault(file(content, "spec.json")).startswith(message)
 
 
-def test_a_missing_file_and_a_directory_are_told(tmp_path):
+def test_a_missing_file_and_a_directory_are_reported(tmp_path):
     assert fault(str(tmp_path / "none.yaml")) == "No such file or directory"
     assert fault(str(tmp_path)) == "Is a directory"
 
@@ -112,7 +112,7 @@ def test_an_object_of_another_kind_is_one_fault(file):
     assert caught.value.faults == (f'{path}: kind: Invalid value: "Pod": must be GRPOJob',)
 
 
-def test_every_fault_of_a_manifest_is_told_with_its_file(file):
+def test_every_fault_of_a_manifest_is_reported_with_its_file(file):
     path = file(f"{HEAD}spec: {{sampling: {{numGenerations: 1, temp: 1}}, seed: x}}\n")
     with pytest.raises(InvalidInputError) as caught:
         read_document(path).parse()

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_trainer.cli.commands import given_flags, job_of
-from grpo_trainer.cli.flags import FLAGS, put
+from grpo_trainer.cli.flags import FLAGS
+from grpo_trainer.cli.jobs import given_flags, job_of
 from grpo_trainer.cli.main import build_parser
 from grpo_trainer.cli.manifests import Document
+from grpo_trainer.cli.overrides import put
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.spec import API_VERSION, GRPOJob, parse_manifest
 
@@ -43,7 +44,7 @@ def test_the_number_of_trainers_is_of_all_pods():
     assert (consumers.replicas, consumers.processes_per_replica, consumers.zero_stage) == (1, 4, 1)
 
 
-def test_a_flag_mends_a_fault_of_the_file():
+def test_a_flag_fixes_a_fault_of_the_file():
     base = document(sampling={"numGenerations": 1})
     assert merged(base, "-g", "2").spec.sampling.num_generations == 2
 
@@ -59,14 +60,14 @@ def test_the_project_does_not_rename_a_job_that_has_a_name():
 
 
 @pytest.mark.parametrize("spec", [None, [], "text", {"sampling": None}, {"sampling": [1]}])
-def test_a_file_that_is_no_mapping_where_one_is_due_is_told_so(spec):
+def test_a_section_that_must_be_a_mapping_and_is_not_is_reported(spec):
     base = document()
     base.data["spec"] = spec
     with pytest.raises(InvalidInputError, match=r"^job\.yaml: spec"):
         merged(base, "-g", "16")
 
 
-def test_faults_of_file_and_flags_come_together_and_say_whose_they_are():
+def test_faults_of_file_and_flags_come_together_and_name_their_origin():
     with pytest.raises(InvalidInputError) as caught:
         merged(document(seed=-1), "-g", "1")
     file_fault, flag_fault = sorted(caught.value.faults, key=len)

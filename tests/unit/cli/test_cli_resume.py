@@ -1,4 +1,4 @@
-"""What may change between the starts of one run, and how the rest is told."""
+"""What may change between the starts of one run, and how the rest is reported."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_a_difference_names_field_value_and_what_the_run_has():
     )
 
 
-def test_all_differences_are_told_added_and_removed_ones_too():
+def test_all_differences_are_reported_added_and_removed_ones_too():
     old = spec(evaluation={"datasets": {"a": "x", "b": "y"}}, seed=1)
     new = spec(evaluation={"datasets": {"a": "z", "c": "y"}}, tracking={"wandb": {}})
     assert {fault.path for fault in spec_differences(old, new)} == {
@@ -58,7 +58,7 @@ def test_producers_may_be_scaled_but_not_altered():
 
 
 @pytest.mark.parametrize(("before", "after"), [(10, 20), (10, None), (10, 10), (None, None)])
-def test_a_run_may_be_told_to_train_on(before, after):
+def test_a_run_may_train_longer(before, after):
     assert spec_differences(spec(maxSteps=before), spec(maxSteps=after)) == []
 
 

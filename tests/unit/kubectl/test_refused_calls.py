@@ -62,7 +62,7 @@ def test_a_message_of_the_api_server_is_put_on_one_line():
         "",
     ],
 )
-def test_an_invalid_command_line_exits_with_code_2(line, capsys):
+def test_an_invalid_command_line_exits_with_code_64(line, capsys):
     with pytest.raises(SystemExit) as ended:
         main(line.split())
     assert ended.value.code == Exit.USAGE

@@ -70,16 +70,17 @@ def paths_by_name(text: str) -> dict[str, str]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
+        raise ArgumentTypeError(f"Invalid value: {text!r}: must be JSON: {error}") from error
     if not isinstance(value, dict) or not all(isinstance(path, str) for path in value.values()):
-        raise ArgumentTypeError(f'{text!r} is not like {{"name": "path.jsonl", ...}}')
+        must = 'must be like {"name": "path.jsonl", ...}'
+        raise ArgumentTypeError(f"Invalid value: {text!r}: {must}")
     return value
 
 
 def port(text: str) -> int:
     """A TCP port, 0 for a free one."""
     if not 0 <= int(text) <= 65535:
-        raise ArgumentTypeError(f"{text} is not a port: 0 to 65535 is legal")
+        raise ArgumentTypeError(f"Invalid value: {text}: must be a port, 0 to 65535")
     return int(text)
 
 
@@ -298,14 +299,20 @@ FLAGS: tuple[Flag, ...] = (
     ),
 )
 
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "model and data": ("spec.model", "spec.dataset", "spec.numEpisodes"),
+    "sampling": ("spec.sampling", "spec.producers", "spec.batch.inference"),
+    "reward": ("spec.reward",),
+    "training": ("spec.algorithm", "spec.consumers", "spec.batch.train", "spec.buffer"),
+    "evaluation and output": (
+        *("spec.evaluation", "spec.checkpoint", "spec.tracking"),
+        *("options.checkpoint_dir", "options.evaluation_dir", "options.rollout_dir"),
+    ),
+    "processes": ("options.ray", "options.master"),
+}
+"""Titles of the help, each with the beginnings of its flags' paths."""
 
-def put(manifest: dict[str, Any], path: str, value: Any) -> None:
-    """Set a field of a manifest as read; what should be a mapping and is not stays as it is."""
-    *parents, last = path.split(".")
-    node: Any = manifest
-    for name in parents:
-        if not isinstance(node, dict):
-            return
-        node = node.setdefault(name, {})
-    if isinstance(node, dict):
-        node[last] = value
+
+def flags_of(group: str) -> list[Flag]:
+    """The flags of one group, in the order of the table."""
+    return [flag for flag in FLAGS if flag.path.startswith(GROUPS[group])]

@@ -1,0 +1,151 @@
+"""`grpo check`: everything that can be wrong before a run, found without one.
+
+The stages are those of a run's start. One that fails does not stop the next, unless that needs its
+result; at the end all faults are reported together.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ..builtin import CompletionFormat, default_cache, is_builtin
+from ..builtin.recipe import tiny_recipe
+from ..data import EncodedPrompts, encode_prompts
+from ..errors import InvalidInputError
+from ..messages import Row
+from ..rewards import system_prompt
+from ..spec import ExitCode, GRPOJobSpec
+from .start import Start, check_engine, check_port, check_trainer
+
+_NAME_WIDTH = 10
+Rows = dict[str, tuple[Row, ...]]
+"""By the name of the data set; the training set is ""."""
+
+
+def check_start(start: Start) -> int:
+    """Run all stages, with a line of output for each.
+
+    Raises InvalidInputError with the faults of all stages.
+    """
+    spec = start.job.spec
+    state = _State(spec, [])
+    state.stage("manifest", lambda: start.job.metadata.name)
+    state.stage("directory", lambda: _directory(start))
+    state.stage("machine", lambda: _machine(start))
+    rows = state.stage("data", lambda: _data(spec))
+    tokenizer = state.stage("model", lambda: _model(spec))
+    if rows is not None and tokenizer is not None:
+        state.stage("prompts", lambda: _prompts(spec, rows, tokenizer))
+    if state.faults:
+        raise InvalidInputError(state.faults)
+    return ExitCode.SUCCESS
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a stage found: a line to show, and what later stages need."""
+
+    text: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    spec: GRPOJobSpec
+    faults: list[str]
+
+    def stage(self, name: str, check: Callable[[], str | Found]) -> Any:
+        """Run a stage; returns its value, None if it failed or has none."""
+        try:
+            found = check()
+        except InvalidInputError as error:
+            self.faults.extend(error.faults)
+            print(f"{name:{_NAME_WIDTH}} failed")
+            return None
+        text, value = (found.text, found.value) if isinstance(found, Found) else (found, None)
+        print(f"{name:{_NAME_WIDTH}} ok: {text}", flush=True)
+        return value
+
+
+def _directory(start: Start) -> str:
+    return f"{start.options.run_dir} ({'resumed' if start.resumes else 'new'})"
+
+
+def _machine(start: Start) -> str:
+    check_trainer()
+    check_port(start)
+    check_engine(start.job.spec, start.options)
+    return f"port {start.options.port}, engine {start.job.spec.producers.backend}"
+
+
+def _data(spec: GRPOJobSpec) -> Found:
+    """Rows and, by its own check, the reward, which is called on some of them."""
+    from ..driver.prepare import load_data
+
+    train, evaluation = load_data(spec)
+    counts = [f"{spec.dataset.path} {len(train):,} rows"]
+    counts += [f"{name} {len(rows):,} rows" for name, rows in evaluation.items()]
+    return Found(f"{', '.join(counts)}; reward {spec.reward.type}", {"": train, **evaluation})
+
+
+def _model(spec: GRPOJobSpec) -> Found:
+    """Configuration and tokenizer; the first run builds a built-in model."""
+    path = _model_directory(spec)
+    if path is None:
+        return Found(f"{spec.model.path} is built by the first run", None)
+    with _without_torch():
+        from ..driver.prepare import check_context, load_tokenizer
+
+        check_context(spec, path)
+        trust = spec.model.trust_remote_code
+        tokenizer = load_tokenizer(spec.model.tokenizer_path or path, trust_remote_code=trust)
+    return Found(f"{spec.model.path}, tokenizer of {len(tokenizer):,} tokens", tokenizer)
+
+
+def _model_directory(spec: GRPOJobSpec) -> str | None:
+    if not is_builtin(spec.model.path):
+        return spec.model.path
+    recipe = tiny_recipe(CompletionFormat.for_reward(spec.reward.type), seed=0)
+    directory = default_cache() / recipe.name
+    return str(directory) if directory.is_dir() else None
+
+
+@contextmanager
+def _without_torch() -> Iterator[None]:
+    """transformers reads configurations and tokenizers without torch, in a third of the time.
+
+    It reads the variables once, when it is imported; a reward's processes must not inherit them.
+    The Hub's own lines about each retry add nothing to the fault.
+    """
+    light = {"USE_TORCH": "0", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_VERBOSITY": "error"}
+    before = {name: os.environ.get(name) for name in light}
+    os.environ |= light
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _prompts(spec: GRPOJobSpec, rows: Rows, tokenizer: Any) -> str:
+    """Prompts by the chat template, and the steps that they make."""
+    from ..driver.prepare import planned_steps
+
+    def encode(of: tuple[Row, ...]) -> EncodedPrompts:
+        limit, system = spec.sampling.max_prompt_tokens, system_prompt(spec.reward)
+        return encode_prompts(of, tokenizer, system=system, max_prompt_tokens=limit)
+
+    encoded = {name: encode(of) for name, of in rows.items()}
+    train = encoded[""]
+    longest = max(len(prompt.token_ids) for prompt in train.prompts)
+    dropped = f", {train.dropped:,} too long and dropped" if train.dropped else ""
+    steps = planned_steps(spec, len(train.prompts))
+    return (
+        f"{len(train.prompts):,}{dropped}, longest {longest} tokens of "
+        f"{spec.sampling.max_prompt_tokens}; {steps:,} steps planned"
+    )
