@@ -2,7 +2,7 @@
 """A Kubernetes cluster of real parts for tests, on this machine.
 
 etcd, API server, controller manager, scheduler and the KubeRay operator are the real programs.
-By default KWOK stands in for the kubelets of fake nodes, on loopback and without root. With
+By default KWOK replaces the kubelets of fake nodes, on loopback and without root. With
 --real-nodes pods run in containers, in namespaces of the cluster's own, which needs root.
 Building needs Go, running needs openssl.
 """

@@ -52,7 +52,7 @@ class ImageStore:
 
     @property
     def _held(self) -> Path:
-        """The file that tells what has been imported: a digest by image name."""
+        """The record of what has been imported: a digest by image name."""
         return self.directory / "images.json"
 
     def add(self, archives: Sequence[Path], inside: Namespaces) -> None:

@@ -64,7 +64,7 @@ def _arguments() -> argparse.Namespace:
         one.add_argument("--tag", default=project_version())
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.names if name not in RECIPES]:
-        parser.error(f"NAME: {unknown[0]!r} is not legal: one of {', '.join(RECIPES)}")
+        parser.error(f"NAME: Invalid value: {unknown[0]!r}: must be one of {', '.join(RECIPES)}")
     return arguments
 
 

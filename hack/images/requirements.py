@@ -33,7 +33,7 @@ def version(requirement: str) -> str:
     """What a requirement pins."""
     match = _VERSION.match(requirement)
     if match is None:
-        raise ValueError(f"{requirement.splitlines()[0]!r} is not legal: name==version")
+        raise ValueError(f"Invalid value: {requirement.splitlines()[0]!r}: must be name==version")
     return match[2]
 
 
@@ -42,7 +42,7 @@ def check_ray(consumer: Requirements, producer: Requirements) -> None:
     ours, theirs = version(consumer["ray"]), version(producer["ray"])
     if ours != theirs:
         raise ValueError(
-            f"environments/vllm: ray {theirs} is not legal: {ours}, as in the trainer's uv.lock"
+            f"environments/vllm: Invalid value: ray {theirs}: must be {ours}, as in uv.lock"
         )
 
 

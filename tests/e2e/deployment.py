@@ -97,8 +97,8 @@ class Deployment:
     def reaches(self, namespace: str, pod: str, url: str) -> bool:
         """Whether a pod with a shell gets any answer from a URL."""
         ask = f"timeout 5 wget -q -O /dev/null {url} 2>&1"
-        told = self.in_pod(namespace, pod, f"{ask} && echo answered || true")
-        return "answered" in told or "server returned error" in told
+        output = self.in_pod(namespace, pod, f"{ask} && echo answered || true")
+        return "answered" in output or "server returned error" in output
 
     def volume(self, namespace: str, claim: str) -> Path:
         """The directory of this machine that is a claim's volume."""
@@ -125,12 +125,12 @@ class Deployment:
             "events": ["get", "events", "-n", namespace, "--sort-by=.lastTimestamp"],
             "operator": ["logs", "-n", RELEASE_NAMESPACE, f"-l={OPERATOR_SELECTOR}", "--tail=80"],
         }
-        told = [f"===== {name} =====\n{self._try(command)}" for name, command in commands.items()]
+        output = [f"===== {name} =====\n{self._try(command)}" for name, command in commands.items()]
         names = self._try(["get", "pods", "-n", namespace, f"-l={head}", "-o=name"])
         for pod in names.split():
             logs = self._try(["exec", "-n", namespace, pod, "--", "sh", "-c", driver])
-            told.append(f"===== driver in {pod} =====\n{logs}")
-        return "\n".join(told)
+            output.append(f"===== driver in {pod} =====\n{logs}")
+        return "\n".join(output)
 
     def _run(self, command: Sequence[str], text: str | None) -> str:
         done = self._outcome(command, text)

@@ -46,7 +46,7 @@ def with_model_of(directory: Path, manifest: Object) -> Object:
 
 
 def endless(name: str, **changes: Any) -> Object:
-    """A job that trains until it is told to stop, with a checkpoint every five steps."""
+    """A job that trains until it is stopped, with a checkpoint every five steps."""
     lasting = {"numEpisodes": 10000, "maxSteps": 100000, "checkpoint": {"interval": 5}}
     return quickstart(name, **merged(lasting | {"evaluation": {"interval": 0}}, changes))
 

@@ -39,21 +39,21 @@ from kube.operator_harness import condition_of, phase_of
 async def test_a_job_whose_pods_cannot_start_says_why(
     runs: Runs, changes: Object, reasons: tuple[str, ...], text: str
 ) -> None:
-    runs.apply(quickstart("unfit", **changes))
+    runs.apply(quickstart("invalid", **changes))
 
-    def is_told(job: Object) -> Any:
+    def is_reported(job: Object) -> Any:
         ready = condition_of(job, "ClusterReady")
         return ready["reason"] in reasons and text in ready["message"]
 
-    job = await runs.until("unfit", is_told)
+    job = await runs.until("invalid", is_reported)
 
     assert phase_of(job) == "Starting"
 
 
 async def test_a_job_whose_data_does_not_exist_fails_for_good_and_names_it(runs: Runs) -> None:
-    runs.apply(quickstart("unfit", dataset={"path": "nowhere.jsonl"}))
+    runs.apply(quickstart("invalid", dataset={"path": "nowhere.jsonl"}))
 
-    job = await runs.jobs.until_phase("Failed", "unfit", timeout=START_SECONDS)
+    job = await runs.jobs.until_phase("Failed", "invalid", timeout=START_SECONDS)
 
     failed = condition_of(job, "Failed")
     assert failed["reason"] == "BadInput"

@@ -4,6 +4,6 @@ from e2e.deployment import RELEASE, Deployment
 
 
 def test_helm_test_succeeds(release: Deployment) -> None:
-    told = release.run_helm("test", RELEASE, "--logs", "--timeout=120s")
+    printed = release.run_helm("test", RELEASE, "--logs", "--timeout=120s")
 
-    assert "Phase:          Succeeded" in told
+    assert "Phase:          Succeeded" in printed

@@ -30,7 +30,7 @@ async def current(runs: Runs) -> Object:
     return await runs.jobs.get(NAME)
 
 
-async def goes_on(runs: Runs) -> Object:
+async def continues(runs: Runs) -> Object:
     """Waits for more steps than there are now."""
     return await runs.until_step(NAME, step_of(await current(runs)) + MORE_STEPS)
 
@@ -53,7 +53,7 @@ def written_before(runs: Runs, job: Object, moment: datetime) -> list[int]:
     ]
 
 
-async def test_training_goes_on_when_a_producer_is_lost(runs: Runs) -> None:
+async def test_training_continues_when_a_producer_is_lost(runs: Runs) -> None:
     before = await current(runs)
     lost = await runs.pod(NAME, "producers")
     runs.deployment.kubectl("delete", "pod", lost, "-n", runs.namespace, "--grace-period=0")
@@ -68,7 +68,7 @@ async def test_training_goes_on_when_a_producer_is_lost(runs: Runs) -> None:
         timeout=180,
     )
 
-    after = await goes_on(runs)
+    after = await continues(runs)
     assert after["status"]["attempt"] == before["status"]["attempt"]
     assert after["status"]["restarts"] == before["status"]["restarts"]
     assert_no_step_is_lost_or_done_twice(runs, after)
@@ -84,7 +84,7 @@ async def test_a_run_does_not_notice_that_its_operator_dies(runs: Runs) -> None:
         *("delete", "pod", lease, "-n", RELEASE_NAMESPACE), "--grace-period=0", "--force"
     )
 
-    after = await goes_on(runs)
+    after = await continues(runs)
 
     assert after["status"]["attempt"] == before["status"]["attempt"]
     assert after["status"]["restarts"] == before["status"]["restarts"]
@@ -103,12 +103,12 @@ async def test_producers_scale_while_training(runs: Runs) -> None:
     runs.deployment.kubectl(*scale, "--replicas=1")
     await runs.until(NAME, lambda job: job["status"]["workers"]["producersReady"] == 1)
 
-    after = await goes_on(runs)
+    after = await continues(runs)
     assert after["status"]["attempt"] == scaled["status"]["attempt"]
     assert_no_step_is_lost_or_done_twice(runs, after)
 
 
-async def test_a_lost_head_is_replaced_and_the_run_goes_on_from_its_newest_checkpoint(
+async def test_a_lost_head_is_replaced_and_the_run_resumes_from_its_newest_checkpoint(
     runs: Runs,
 ) -> None:
     before = await with_a_checkpoint(runs)
@@ -120,7 +120,7 @@ async def test_a_lost_head_is_replaced_and_the_run_goes_on_from_its_newest_check
 
     await runs.until(NAME, lambda job: job["status"]["attempt"] == before["status"]["attempt"] + 1)
     await runs.until(NAME, lambda job: phase_of(job) == "Running")
-    after = await goes_on(runs)
+    after = await continues(runs)
 
     assert after["status"]["restarts"] == before["status"]["restarts"] + 1
     assert_no_step_is_lost_or_done_twice(runs, after)
@@ -128,7 +128,7 @@ async def test_a_lost_head_is_replaced_and_the_run_goes_on_from_its_newest_check
     assert max(kept) >= checkpoint_of(before), "what a checkpoint holds is not done again"
 
 
-async def test_a_suspended_job_holds_no_pods_and_goes_on_where_it_was(runs: Runs) -> None:
+async def test_a_suspended_job_holds_no_pods_and_resumes_where_it_was(runs: Runs) -> None:
     patch = ["patch", f"grpo/{NAME}", "-n", runs.namespace, "--type=merge"]
     before = await current(runs)
     runs.deployment.kubectl(*patch, '-p={"spec":{"suspend":true}}')
@@ -168,13 +168,13 @@ async def test_only_the_operator_and_prometheus_reach_a_head(runs: Runs) -> None
     assert not reaches("prometheus", 8265)
     assert not reaches("stranger", 9464)
     assert not reaches("stranger", 8265)
-    await goes_on(runs)
+    await continues(runs)
 
 
 async def test_deleting_a_job_leaves_its_volume_alone_even_without_an_operator(
     runs: Runs,
 ) -> None:
-    await goes_on(runs)
+    await continues(runs)
     scale = ["scale", OPERATOR, "-n", RELEASE_NAMESPACE]
     runs.deployment.kubectl(*scale, "--replicas=0")
     runs.deployment.kubectl(

@@ -74,11 +74,11 @@ async def test_the_page_of_a_running_job_shows_its_pods_and_its_checkpoint(
     for pod in await steady_runs.jobs.pods():
         name, role = pod["metadata"]["name"], pod["metadata"]["labels"]["grpo-operator.io/role"]
         assert re.search(rf"^ +{name} +{role} +Ready ", page, re.MULTILINE), page
-    told = re.search(r"^Checkpoint: +step (\d+), \d+[sm] ago, (\S+)$", page, re.MULTILINE)
-    assert told, page
+    printed = re.search(r"^Checkpoint: +step (\d+), \d+[sm] ago, (\S+)$", page, re.MULTILINE)
+    assert printed, page
     directory = steady_runs.deployment.run_directory(job)
-    assert told[2] == f"/data/runs/{directory.name}/checkpoints/step-{told[1]}"
-    assert int(told[1]) <= steady_runs.newest_checkpoint(job)
+    assert printed[2] == f"/data/runs/{directory.name}/checkpoints/step-{printed[1]}"
+    assert int(printed[1]) <= steady_runs.newest_checkpoint(job)
 
 
 async def test_the_log_is_what_the_driver_prints(steady_runs: Runs) -> None:
@@ -166,7 +166,7 @@ async def until_no_pod(runs: Runs) -> None:
     await runs.jobs.until_pods(lambda pods: not pods)
 
 
-async def test_a_suspended_job_has_no_pods_and_its_page_says_how_to_go_on(
+async def test_a_suspended_job_has_no_pods_and_its_page_shows_how_to_resume(
     resting: Resting,
 ) -> None:
     runs = resting.runs
@@ -219,15 +219,15 @@ def contents(directory: Path) -> dict[Path, bytes]:
     return {path.relative_to(directory): path.read_bytes() for path in files}
 
 
-async def test_a_resumed_job_goes_on_where_it_was(resting: Resting) -> None:
+async def test_a_resumed_job_continues_where_it_was(resting: Resting) -> None:
     runs = resting.runs
     before = await current(runs)
     reached = runs.steps(before)[-1]
 
     assert grpo(runs, "resume", STEADY) == f"{STEADY}: resuming\n"
-    told = grpo(runs, "wait", STEADY, "--for=Running", "--timeout=3m")
+    printed = grpo(runs, "wait", STEADY, "--for=Running", "--timeout=3m")
 
-    assert told.startswith(f"{STEADY}: Running at step ")
+    assert printed.startswith(f"{STEADY}: Running at step ")
     after = await runs.until_step(STEADY, reached + MORE_STEPS)
     assert phase_of(after) == "Running"
     steps = runs.steps(after)

@@ -159,7 +159,7 @@ class SimulatedCluster:
         )
 
     def restart_head(self) -> None:
-        """The container starts anew in the same pod."""
+        """The container restarts in the same pod."""
         self.drivers = {}
 
     def remove_leaving_pods(self) -> None:

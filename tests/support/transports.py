@@ -23,7 +23,7 @@ class ObjectStore:
 
 
 class Collective:
-    """Broadcasts bundles, one stage each, to a group that is made anew when engines change."""
+    """Broadcasts bundles, one stage each, to a group that is created again when engines change."""
 
     def __init__(self) -> None:
         self._members: list[Any] = []

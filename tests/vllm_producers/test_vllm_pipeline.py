@@ -28,7 +28,7 @@ def reward(completion, row):
 
 
 def long_tailed_model():
-    """A model whose completions begin with one of two letters, which goes on or soon ends."""
+    """A model whose completions begin with one of two letters, which continues or soon ends."""
     [short, tail] = token_ids("st")
     [assistant] = token_ids("<assistant>")
     odds = {

@@ -31,7 +31,7 @@ def test_a_page_holds_what_the_code_says(page):
 
 
 @pytest.mark.parametrize("path", leaves(GRPOJobSpec()))
-def test_every_field_of_the_spec_stands_in_the_manifests_page(path):
+def test_every_field_of_the_spec_is_in_the_manifests_page(path):
     section, _, field = path.partition(".")
     in_pods = section in ("head", "producers", "consumers") and f"| `{field}` |" in MANIFEST
     assert f"| `{path}` |" in MANIFEST or in_pods
@@ -42,11 +42,11 @@ def test_exactly_the_mutable_fields_are_marked():
     assert {f"spec.{path}" for path in marked} == MUTABLE_FIELDS
 
 
-def test_every_flag_stands_in_the_page_on_migration():
+def test_every_flag_is_in_the_page_on_migration():
     page = (ROOT / "docs/migration.md").read_text()
     assert [name for flag in FLAGS for name in flag.names if f"`{name}`" not in page] == []
 
 
-def test_every_metric_stands_in_the_page_on_the_algorithm():
+def test_every_metric_is_in_the_page_on_the_algorithm():
     page = (ROOT / "docs/algorithm.md").read_text()
     assert [m.name for m in METRICS if f"| `{m.name}" not in page] == []

@@ -65,7 +65,7 @@ def test_a_wrong_name_is_answered_with_the_legal_ones() -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "'trainer' is not legal: one of operator, consumer, producer" in done.stderr
+    assert "Invalid value: 'trainer': must be one of operator, consumer, producer" in done.stderr
 
 
 @pytest.mark.parametrize(
