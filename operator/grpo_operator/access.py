@@ -1,4 +1,4 @@
-"""Who may reach a job's pods beside the job's own, from the operator's environment."""
+"""The peers that may connect to a job's pods, from the operator's environment."""
 
 import json
 from dataclasses import dataclass
@@ -8,23 +8,23 @@ Peer = dict[str, Any]
 """A NetworkPolicyPeer."""
 
 _PEER_FIELDS = {"ipBlock", "namespaceSelector", "podSelector"}
-_LEGAL = 'JSON {"operator": [PEER, ...], "monitoring": [PEER, ...]} of NetworkPolicyPeers'
+_EXPECTED = 'JSON {"operator": [PEER, ...], "monitoring": [PEER, ...]} of NetworkPolicyPeers'
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkAccess:
-    """The peers that a job's NetworkPolicy lets in."""
+    """The peers that a job's NetworkPolicy allows, beside the job's own pods."""
 
     operator: tuple[Peer, ...]
-    """They reach Ray's dashboard and the driver."""
+    """They may connect to Ray's dashboard and the driver."""
     monitoring: tuple[Peer, ...]
-    """They reach the metrics of the driver and of Ray."""
+    """They may read the metrics of the driver and of Ray."""
 
     @classmethod
     def parse(cls, name: str, text: str) -> "NetworkAccess | None":
-        """The value of the variable `name`; None when it is empty: no policies are made then.
+        """The value of the variable `name`; None when it is empty: then no policies are created.
 
-        Raises ValueError that names the variable, its value and what is legal.
+        Raises ValueError that names the variable and its value.
         """
         if not text:
             return None
@@ -35,12 +35,12 @@ class NetworkAccess:
         keys = ("operator", "monitoring")
         complete = isinstance(found, dict) and found.keys() == set(keys)
         if not complete or not all(_are_peers(found[key]) for key in keys):
-            raise ValueError(f"{name}: {text!r} is not legal: {_LEGAL}")
+            raise ValueError(f"{name}: Invalid value: {text!r}: must be {_EXPECTED}")
         return cls(*(tuple(found[key]) for key in keys))
 
 
 def _are_peers(value: Any) -> bool:
-    """The API server would refuse an empty peer, but only once a job starts."""
+    """The API server rejects an empty peer, but only once a job starts."""
     return isinstance(value, list) and all(
         isinstance(peer, dict) and peer and peer.keys() <= _PEER_FIELDS for peer in value
     )

@@ -48,6 +48,22 @@ class Metrics:
             "Time from waking for a job to its status being written",
             registry=registry,
         )
+        self.foreign_objects = Gauge(
+            f"{_PREFIX}foreign_objects",
+            "Objects with the job label that belong to no job; they are ignored",
+            registry=registry,
+        )
+        self.invalid_objects = Counter(
+            f"{_PREFIX}invalid_objects",
+            "Events of watches whose object could not be parsed; they are ignored",
+            ["resource"],
+            registry=registry,
+        )
+        self.unserved_namespaces = Gauge(
+            f"{_PREFIX}unserved_namespaces",
+            "Namespaces to serve that cannot be read: deleted, or without the operator's Role",
+            registry=registry,
+        )
         self.leader = Gauge(f"{_PREFIX}leader", "1 on the replica that acts", registry=registry)
 
     def waiting(self) -> AbstractContextManager[object]:

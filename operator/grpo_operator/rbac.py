@@ -1,4 +1,10 @@
-"""The rights of the operator: exactly what it calls."""
+"""The rights of the operator: exactly the calls that it makes.
+
+Children are created and never updated: an object with other content has another name. So no
+ConfigMap, Secret or NetworkPolicy of others can be read or changed.
+"""
+
+from collections.abc import Mapping
 
 from .model.resources import (
     CLAIMS,
@@ -12,6 +18,9 @@ from .model.resources import (
     SECRETS,
 )
 
+Rules = Mapping[tuple[str, str], tuple[str, ...]]
+"""Verbs by API group and resource."""
+
 _WATCH = ("get", "list", "watch")
 
 RULES: dict[tuple[str, str], tuple[str, ...]] = {
@@ -20,22 +29,34 @@ RULES: dict[tuple[str, str], tuple[str, ...]] = {
     (CLUSTERS.group, "rayclusters"): (*_WATCH, "create", "patch", "delete"),
     (PODS.group, "pods"): ("list", "watch"),
     (CLAIMS.group, "persistentvolumeclaims"): ("create",),
-    (CONFIG_MAPS.group, "configmaps"): ("create", "update"),
-    (SECRETS.group, "secrets"): ("create", "get"),
-    (NETWORK_POLICIES.group, "networkpolicies"): ("create", "update"),
+    (CONFIG_MAPS.group, "configmaps"): ("create",),
+    (SECRETS.group, "secrets"): ("create",),
+    (NETWORK_POLICIES.group, "networkpolicies"): ("create",),
     (EVENTS.group, "events"): ("create",),
 }
 """Rights in every namespace it serves."""
 
-LEASE_RULES: dict[tuple[str, str], tuple[str, ...]] = {
-    (LEASES.group, "leases"): ("get", "create", "update"),
+OWN_RULES: dict[tuple[str, str], tuple[str, ...]] = {
+    (LEASES.group, "leases"): ("create", "get", "update"),
+    (SECRETS.group, "secrets"): ("create", "get"),
 }
-"""Rights in its own namespace."""
+"""Rights in its own namespace: the Lease, and the key of the jobs' tokens."""
 
 
-def policy_rules(rules: dict[tuple[str, str], tuple[str, ...]]) -> list[dict[str, list[str]]]:
-    """Rules as a Role or ClusterRole has them."""
+def policy_rules(rules: Rules) -> list[dict[str, list[str]]]:
+    """Rules in the format of a Role or ClusterRole."""
     return [
         {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
         for (group, resource), verbs in rules.items()
     ]
+
+
+def own_policy_rules(lease: str) -> list[dict[str, list[str]]]:
+    """OWN_RULES for a Lease of this name; RBAC cannot restrict `create` to a name."""
+    names = {"leases": lease, "secrets": f"{lease}-key"}
+    found = []
+    for (group, resource), (create, *others) in OWN_RULES.items():
+        rule = {"apiGroups": [group], "resources": [resource]}
+        found.append({**rule, "verbs": [create]})
+        found.append({**rule, "resourceNames": [names[resource]], "verbs": others})
+    return found

@@ -9,12 +9,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from .metrics import Metrics
 
 Check = Callable[[], str]
-"""What is wrong; empty when nothing is."""
+"""The fault; empty without one."""
 
 
 @dataclass
 class Health:
-    """Checks that are exchanged when the replica starts to act."""
+    """Checks of a replica; the leader replaces them."""
 
     alive: Check
     ready: Check

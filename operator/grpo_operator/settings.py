@@ -4,9 +4,10 @@ import os
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .access import NetworkAccess
+from .defaults import JobDefaults
 
 DASHBOARD_PORT = 8265
 DRIVER_PORT = 9464
@@ -49,6 +50,9 @@ class Settings:
     network_access: NetworkAccess | None = None
     """Who reaches the pods of a job beside its own; None: no NetworkPolicy is made."""
 
+    defaults: JobDefaults = field(default_factory=JobDefaults)
+    """Defaults for the pods of all jobs."""
+
     def head_url(self, namespace: str, service: str, port: int) -> str:
         """Base URL of one port of a head."""
         return self.head_url_template.format(namespace=namespace, service=service, port=port)
@@ -81,6 +85,7 @@ class Settings:
             network_access=NetworkAccess.parse(
                 "GRPO_NETWORK_POLICY", env.get("GRPO_NETWORK_POLICY", "")
             ),
+            defaults=JobDefaults.parse("GRPO_JOB_DEFAULTS", env.get("GRPO_JOB_DEFAULTS", "")),
         )
 
 

@@ -239,6 +239,12 @@ class Operator:
         _, text = await self.get("/metrics")
         return "grpo_operator_leader 1.0" in text
 
+    async def until_metric(self, line: str, timeout: float) -> None:
+        """Waits until its metrics contain a line."""
+        async with asyncio.timeout(timeout):
+            while line not in (await self.get("/metrics"))[1]:
+                await asyncio.sleep(0.1)  # metrics can only be asked again
+
     async def until_leads(self, timeout: float) -> None:
         async with asyncio.timeout(timeout):
             while not await self.leads():

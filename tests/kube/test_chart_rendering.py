@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from grpo_operator.access import NetworkAccess
-from grpo_operator.rbac import LEASE_RULES, RULES, policy_rules
+from grpo_operator.rbac import RULES, own_policy_rules, policy_rules
 from grpo_operator.render import ray_cluster
 from grpo_operator.settings import DRIVER_PORT, Images, Settings
 from support.helm_chart import (
@@ -66,6 +66,14 @@ SWITCHES = {
         ],
         "podLabels": {"team": "rl", "app.kubernetes.io/name": "not-mine-to-change"},
         "podAnnotations": {"note": "x"},
+    },
+    "defaults-of-jobs": {
+        "global": {"imageRegistry": "mirror:5000"},
+        "jobDefaults": {
+            "env": [{"name": "HF_ENDPOINT", "value": "http://hub"}],
+            "runtimeClassName": "nvidia",
+            "labels": {"cost-center": "rl"},
+        },
     },
     "monitors": {
         "serviceMonitor.enabled": True,
@@ -153,7 +161,7 @@ def test_the_operator_has_its_rights_in_the_cluster_and_in_its_own_namespace_for
     objects = render()
     assert of_kind(objects, "ClusterRole", "-grpo-operator")["rules"] == policy_rules(RULES)
     lease = of_kind(objects, "Role", "-lease")
-    assert lease["rules"] == policy_rules(LEASE_RULES)
+    assert lease["rules"] == own_policy_rules("release-grpo-operator")
     assert lease["metadata"]["namespace"] == "ops"
 
 

@@ -172,7 +172,7 @@ async def test_a_job_at_rest_costs_no_writes(
 async def test_what_the_watches_do_not_tell_is_found_by_the_audit(jobs: Jobs):
     await jobs.create(manifest())
     kube, store, woken = Kube(jobs.api, Metrics()), Cache(), []
-    auditor = Auditor(kube, store, [jobs.namespace], woken.append)
+    auditor = Auditor(kube, store, [jobs.namespace], woken.append, Metrics())
     await auditor.compare()
     assert auditor.missed == 0, "the watch may yet tell"
     await auditor.compare()

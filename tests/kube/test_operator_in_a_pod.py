@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kubernetes.aio import client, config
 
-from grpo_operator.rbac import RULES, policy_rules
+from grpo_operator.rbac import RULES, own_policy_rules, policy_rules
 from kube.accounts import ServiceAccount, pod_files, write_token
 from kube.fake_ray import FakeRay
 from kube.harness import Cluster
@@ -38,7 +38,7 @@ async def test_it_logs_in_with_its_service_account_and_follows_the_token(
     for name in ("first", "second"):
         await core.create_namespaced_secret(jobs.namespace, {"metadata": {"name": name}})
     account = await ServiceAccount.create(jobs.api, jobs.namespace)
-    await account.grant(policy_rules(RULES))
+    await account.grant([*policy_rules(RULES), *own_policy_rules("grpo-operator")])
     token = await account.token("first")
     files = pod_files(cluster.kubeconfig, tmp_path / "account", token)
     service = {

@@ -98,7 +98,7 @@ async def test_without_kuberay_the_operator_says_so_and_starts_once_it_is_there(
             async with running_operator(bare.kubeconfig, "default", ray, log) as operator:
                 assert await asyncio.wait_for(operator.process.wait(), 60) == 1
             said = log.read_text()
-            assert "does not know rayclusters.ray.io/v1: install KubeRay" in said
+            assert "does not serve rayclusters.ray.io/v1: install KubeRay" in said
             assert "Traceback" not in said
             await install_definition(bare_api, definition)
             async with running_operator(bare.kubeconfig, "default", ray, log) as operator:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kubernetes.aio import client
 
-from grpo_operator.rbac import LEASE_RULES, RULES, policy_rules
+from grpo_operator.rbac import OWN_RULES, RULES, own_policy_rules, policy_rules
 from kube.accounts import ServiceAccount
 from kube.api_proxy import ApiProxy
 from kube.fake_ray import FakeRay
@@ -28,7 +28,7 @@ async def account(jobs: Jobs) -> ServiceAccount:
 @contextlib.asynccontextmanager
 async def allowed(account: ServiceAccount, scope: str) -> AsyncIterator[None]:
     """Inside the block the account has the rights of an operator of one namespace, or of all."""
-    await account.grant(policy_rules(LEASE_RULES))
+    await account.grant(own_policy_rules("grpo-operator"))
     if scope == "all namespaces":
         async with account.granted_everywhere(policy_rules(RULES)):
             yield
@@ -66,7 +66,7 @@ async def test_its_role_allows_exactly_what_it_does(
         async with replica():
             await jobs.create(manifest(ttlSecondsAfterFinished=1))
             await jobs.until_phase("Running")
-        # The next one reads the job's token, which the first had made itself.
+        # The next one reads the key, which the first has created.
         async with replica():
             await jobs.patch({"producers": {"replicas": 3}})
             await jobs.until(lambda job: job["status"]["workers"]["producersReady"] == 3)
@@ -80,7 +80,7 @@ async def test_its_role_allows_exactly_what_it_does(
     assert forbidden == []
     rules = {
         (verb, group, resource)
-        for table in (RULES, LEASE_RULES)
+        for table in (RULES, OWN_RULES)
         for (group, resource), verbs in table.items()
         for verb in verbs
     }
@@ -93,7 +93,7 @@ async def test_a_right_that_it_lacks_is_shown_and_used_once_it_is_there(
 ):
     rayclusters = ("ray.io", "rayclusters")
     less = RULES | {rayclusters: tuple(verb for verb in RULES[rayclusters] if verb != "create")}
-    await account.grant(policy_rules(less))
+    await account.grant([*policy_rules(less), *own_policy_rules("grpo-operator")])
     kubeconfig = account.kubeconfig(cluster.kubeconfig, tmp_path, await account.token())
     async with running_operator(kubeconfig, jobs.namespace, ray, tmp_path / "log"):
         await jobs.create(manifest())

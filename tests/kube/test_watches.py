@@ -1,6 +1,6 @@
-"""What kopf is told by the real API server, and how it comes into the operator's own loop.
+"""What kopf's watches of the real API server report to the operator's own event loop.
 
-Aspects: what was there before, in lists of several parts; nothing of kopf's comes along.
+Aspects: objects that existed before, in lists of several parts; none of kopf's context.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import pytest
 
 from grpo_operator.controller import watches
 from grpo_operator.controller.cache import Cache, Key
+from grpo_operator.metrics import Metrics
 from kube.harness import Cluster
 from kube.operator_harness import Jobs, manifest
 
@@ -32,6 +33,7 @@ async def watching(namespace: str) -> AsyncIterator[Told]:
         lambda key: told.put_nowait((key, context())),
         [namespace],
         threading.Event(),
+        Metrics(),
     )
     task = asyncio.create_task(watch)
     try:

@@ -28,14 +28,16 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
-{{/* An image's full name. Takes a list of the image's values and the root. */}}
+{{/* The full name of an image. Takes a list of the image's values and the root. */}}
 {{- define "grpo-operator.image" -}}
 {{- $image := index . 0 -}}
 {{- $root := index . 1 -}}
+{{- $registry := ($root.Values.global).imageRegistry -}}
+{{- $repository := empty $registry | ternary $image.repository (printf "%s/%s" $registry $image.repository) -}}
 {{- if $image.digest -}}
-{{ $image.repository }}@{{ $image.digest }}
+{{ $repository }}@{{ $image.digest }}
 {{- else -}}
-{{ $image.repository }}:{{ $image.tag | default $root.Chart.AppVersion }}
+{{ $repository }}:{{ $image.tag | default $root.Chart.AppVersion }}
 {{- end -}}
 {{- end }}
 
@@ -47,13 +49,26 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   value: {{ include "grpo-operator.image" (list .Values.jobImages.vllm .) | quote }}
 - name: GRPO_RAY_VERSION
   value: {{ .Values.jobImages.rayVersion | quote }}
+- name: GRPO_JOB_DEFAULTS
+  value: {{ include "grpo-operator.jobDefaults" . | quote }}
 - name: POD_NAMESPACE
   valueFrom:
     fieldRef:
       fieldPath: metadata.namespace
 {{- end }}
 
-{{/* Who may reach a job's pods beside themselves, as GRPO_NETWORK_POLICY has it. */}}
+{{/* The defaults for the pods of jobs, in the format of GRPO_JOB_DEFAULTS. */}}
+{{- define "grpo-operator.jobDefaults" -}}
+{{- $defaults := dict -}}
+{{- range $key, $value := .Values.jobDefaults | default dict -}}
+{{- if $value -}}
+{{- $_ := set $defaults $key $value -}}
+{{- end -}}
+{{- end -}}
+{{ $defaults | toJson }}
+{{- end }}
+
+{{/* The peers that may connect to a job's pods, in the format of GRPO_NETWORK_POLICY. */}}
 {{- define "grpo-operator.networkAccess" -}}
 {{- $namespace := dict "matchLabels" (dict "kubernetes.io/metadata.name" .Release.Namespace) -}}
 {{- $pods := dict "matchLabels" (include "grpo-operator.selectorLabels" . | fromYaml) -}}

@@ -1,4 +1,4 @@
-"""Events: what a user reads in `kubectl describe`."""
+"""Events of jobs, which `kubectl describe` shows."""
 
 import logging
 import uuid
@@ -11,7 +11,8 @@ from ..model.conditions import USUAL_REASONS, find
 from ..model.decision import Decision
 from ..model.observed import Job
 from ..model.resources import EVENTS
-from .kube import ApiError, Kube
+from .errors import ApiError
+from .kube import Kube
 
 log = logging.getLogger(__name__)
 _WARNINGS = frozenset({Phase.RETRYING, Phase.FAILED})
@@ -20,13 +21,13 @@ _MAX_MESSAGE = 1000
 
 @dataclass(frozen=True)
 class Recorder:
-    """Writes an Event for each change of phase, and for each new cause of not starting."""
+    """Writes an Event for each change of phase, and for each new reason for not starting."""
 
     kube: Kube
     identity: str
 
     async def changed(self, job: Job, decision: Decision) -> None:
-        """A status was written. An Event that cannot be written is only logged."""
+        """A status was written. A failure to write the Event is only logged."""
         old, new = job.status, decision.status
         if old.phase is not new.phase:
             log.info("%s -> %s: %s %s", old.phase, new.phase, decision.reason, decision.message)
@@ -67,4 +68,4 @@ class Recorder:
         try:
             await self.kube.create(EVENTS, job.namespace, body)
         except ApiError as error:
-            log.warning("no Event was written: %s", error)
+            log.warning("cannot write an Event: %s", error)

@@ -87,6 +87,7 @@ class Metadata(msgspec.Struct, rename="camel"):
     namespace: str
     name: str
     resource_version: str
+    labels: dict[str, str] = {}
 
 
 class _Item(msgspec.Struct):
@@ -125,9 +126,14 @@ class Kube:
         selector: str = "",
         *,
         field_selector: str = "",
+        limit: int | None = None,
     ) -> Object:
-        """All objects with the labels and fields, newest state."""
-        selectors = {"labelSelector": selector, "fieldSelector": field_selector}
+        """All objects with the labels and fields, newest state; at most `limit` of them."""
+        selectors = {
+            "labelSelector": selector,
+            "fieldSelector": field_selector,
+            "limit": "" if limit is None else str(limit),
+        }
         query = {name: value for name, value in selectors.items() if value}
         return _object(await self._call("list", resource, namespace, query=query))
 
@@ -141,7 +147,9 @@ class Kube:
         return [item.metadata for item in _decode(answer, _MetadataList).items or ()]
 
     async def create(self, resource: Resource, namespace: str, body: Object) -> Object:
-        return _object(await self._call("create", resource, namespace, body=body))
+        """Create an object; a field that the API server does not serve is refused, not dropped."""
+        query = {"fieldValidation": "Strict"}
+        return _object(await self._call("create", resource, namespace, query=query, body=body))
 
     async def update(self, resource: Resource, namespace: str, body: Object) -> Object:
         name = body["metadata"]["name"]

@@ -1,11 +1,12 @@
-"""Performing the actions of a decision. All of them may be repeated."""
+"""Performing the actions of a decision. Each may be repeated."""
 
 import logging
-import secrets
 from dataclasses import dataclass
 
-from ..clients.kube import JSON_PATCH, ConflictError, Kube, RefusedError
+from ..clients.errors import AlreadyExistsError, RefusedError
+from ..clients.kube import JSON_PATCH, Kube
 from ..clients.ray import Head, HeadError, SubmissionRefusedError
+from ..clients.tokens import Tokens
 from ..model.decision import (
     Action,
     CreateCluster,
@@ -34,11 +35,12 @@ from .observe import Observer
 
 log = logging.getLogger(__name__)
 _DENIALS = ("admission webhook", "denied the request", "ValidatingAdmissionPolicy")
-"""What the API server says when a webhook or a policy of the cluster is against an object."""
+"""Parts of the API server's message when a webhook or a policy denies an object."""
+_UNKNOWN_FIELD = "strict decoding error"
 
 
 class ActionRefusedError(Exception):
-    """Something the owner of the job has to know: shown in its status, tried again later."""
+    """The API server or Ray refused an action: shown in the job's status, retried later."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -47,17 +49,18 @@ class ActionRefusedError(Exception):
 
 @dataclass(frozen=True)
 class Actor:
-    """Acts on the world for a job."""
+    """Performs actions for a job."""
 
     kube: Kube
     observer: Observer
+    tokens: Tokens
     settings: Settings
 
     async def perform(self, seen: Observed, action: Action) -> None:
         """Perform one action.
 
-        Raises ActionRefusedError, ApiError, or HeadError for a submission that got no answer. A
-        ConflictError says that the object to delete is not the one that was seen: look again.
+        Raises ActionRefusedError, ApiError, or HeadError for a submission without a response. A
+        ConflictError means that the object has changed since it was observed: observe again.
         """
         job = seen.job
         match action:
@@ -74,10 +77,10 @@ class Actor:
                 seen_then = {"uid": job.uid, "resourceVersion": job.resource_version}
                 await self.kube.delete(JOBS, job.namespace, job.name, seen_then)
             case StopDriver() | Drain() | DumpStacks():
-                await self._tell_driver(seen, action)
+                await self._call_driver(seen, action)
 
     async def _create(self, job: Job) -> None:
-        """The cluster comes last: where it is, the rest is too."""
+        """The cluster is created last: where it exists, everything else does."""
         try:
             cluster = ray_cluster(job, self.settings)
         except ValueError as error:
@@ -86,31 +89,23 @@ class Actor:
         try:
             if volume is not None:
                 await self._create_once(CLAIMS, volume)
-            await self._create_or_update(CONFIG_MAPS, config_map(job))
-            token = secrets.token_urlsafe(32)
-            if await self._create_once(SECRETS, secret(job, token)):
-                self.observer.keep_token(job, token)
+            await self._create_once(CONFIG_MAPS, config_map(job))
+            await self._create_once(SECRETS, secret(job, self.tokens.of(job)))
             if access is not None:
-                await self._create_or_update(NETWORK_POLICIES, network_policy(job, access))
+                await self._create_once(NETWORK_POLICIES, network_policy(job, access))
             await self.kube.create(CLUSTERS, job.namespace, cluster)
         except RefusedError as error:
             raise ActionRefusedError(problem_of(error)) from error
 
-    async def _create_once(self, resource: Resource, body: Object) -> bool:
-        """Whether it was not there before."""
-        try:
-            await self.kube.create(resource, body["metadata"]["namespace"], body)
-        except ConflictError:
-            log.debug("%s %s exists", resource.plural, body["metadata"]["name"])
-            return False
-        return True
+    async def _create_once(self, resource: Resource, body: Object) -> None:
+        """Create an object unless it exists.
 
-    async def _create_or_update(self, resource: Resource, body: Object) -> None:
-        """The mutable fields of the spec, or the operator's settings, may have changed since."""
+        Contention for a quota is a ConflictError too, but nothing exists then, so it is raised.
+        """
         try:
             await self.kube.create(resource, body["metadata"]["namespace"], body)
-        except ConflictError:
-            await self.kube.update(resource, body["metadata"]["namespace"], body)
+        except AlreadyExistsError:
+            log.debug("%s %s exists", resource.plural, body["metadata"]["name"])
 
     async def _scale(self, seen: Observed, replicas: int) -> None:
         assert seen.cluster is not None
@@ -124,15 +119,15 @@ class Actor:
 
     async def _submit(self, seen: Observed, attempt: int) -> None:
         try:
-            await (await self._head(seen)).submit(seen.job, attempt)
+            await self._head(seen).submit(seen.job, attempt)
         except SubmissionRefusedError as error:
             raise ActionRefusedError(Problem("SubmissionRefused", str(error))) from error
 
-    async def _tell_driver(self, seen: Observed, action: StopDriver | Drain | DumpStacks) -> None:
-        """Best effort: a driver that does not listen is dealt with by deleting its pods."""
+    async def _call_driver(self, seen: Observed, action: StopDriver | Drain | DumpStacks) -> None:
+        """Best effort: pods of a driver that does not respond are deleted anyway."""
         if seen.ray_jobs is None:
             return
-        head = await self._head(seen)
+        head = self._head(seen)
         try:
             match action:
                 case StopDriver(attempt):
@@ -144,15 +139,19 @@ class Actor:
         except HeadError as error:
             log.warning("%s failed: %s", type(action).__name__, error)
 
-    async def _head(self, seen: Observed) -> Head:
+    def _head(self, seen: Observed) -> Head:
         assert seen.cluster is not None
-        return await self.observer.head(seen.job, seen.cluster)
+        return self.observer.head(seen.job, seen.cluster)
 
 
 def problem_of(error: RefusedError) -> Problem:
-    """A refusal in a word; the message is the API server's own."""
+    """A refusal as a reason, with the API server's message."""
     if "exceeded quota" in error.message:
         return Problem("QuotaExceeded", error.message)
     if any(words in error.message for words in _DENIALS):
         return Problem("AdmissionDenied", error.message)
+    if _UNKNOWN_FIELD in error.message:
+        # The user's patch is the only part of a child with fields of its own.
+        reason = "InvalidPodTemplate" if ".template." in error.message else "UnsupportedField"
+        return Problem(reason, error.message)
     return Problem(error.reason or "Refused", error.message)

@@ -1,4 +1,4 @@
-"""One replica of the operator: wait for the Lease, then watch and act until told to stop."""
+"""One replica of the operator: wait for the Lease, then watch and act until stopped."""
 
 import asyncio
 import logging
@@ -12,8 +12,10 @@ from aiohttp import web
 
 from ..clients import ray as rayjobs
 from ..clients.connection import api_client
+from ..clients.errors import UnavailableError
 from ..clients.events import Recorder
-from ..clients.kube import Kube, UnavailableError
+from ..clients.kube import Kube
+from ..clients.tokens import Tokens, load_key
 from ..metrics import Metrics
 from ..model.resources import CLUSTERS, JOBS
 from ..server import Health, application
@@ -26,20 +28,20 @@ from .lease import Lease
 from .observe import Observer
 from .reconciler import Reconciler
 from .throttle import StatusThrottle
-from .watches import watch
+from .watches import keep_watching
 from .workers import Workers
 
 log = logging.getLogger(__name__)
 
 
 class NotReadyError(Exception):
-    """Something that the operator needs is not there; it may come later."""
+    """Something that the operator needs is missing; it may appear later."""
 
 
 async def run(settings: Settings) -> None:
-    """Returns when told to stop by a signal.
+    """Returns when a signal stops it.
 
-    Raises ConfigurationError, NotReadyError, LeaseLostError, or what broke a part of it.
+    Raises ConfigurationError, NotReadyError, LeaseLostError, or the error of a part of it.
     """
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -50,7 +52,7 @@ async def run(settings: Settings) -> None:
         kube = Kube(api, metrics, settings.concurrency)
         session = await stack.enter_async_context(rayjobs.session())
         await _require_kinds(kube, api.configuration.host)
-        # With turns of its own: the Lease must not wait behind a thousand jobs.
+        # With a limit of its own: the Lease must not wait behind a thousand jobs.
         lease = Lease(
             Kube(api, metrics), settings.lease_namespace, settings.lease_name, settings.identity
         )
@@ -70,7 +72,7 @@ async def run(settings: Settings) -> None:
 
 
 class LeaseLostError(Exception):
-    """Another replica may act now, so this one must not."""
+    """Another replica may lead now, so this one must not act."""
 
 
 async def _lead(
@@ -81,12 +83,14 @@ async def _lead(
     health: Health,
     stop: asyncio.Event,
 ) -> None:
-    """Act until told to stop."""
+    """Act until stopped."""
     store = Cache()
-    observer = Observer(kube, session, store, settings)
+    key = await load_key(kube, settings.lease_namespace, f"{settings.lease_name}-key")
+    tokens = Tokens(kube, key)
+    observer = Observer(kube, session, store, tokens, settings)
     accounting = Accounting(metrics)
     recorder = Recorder(kube, settings.identity)
-    actor = Actor(kube, observer, settings)
+    actor = Actor(kube, observer, tokens, settings)
     pace = StatusThrottle(settings.status_seconds)
     reconciler = Reconciler(kube, store, observer, actor, recorder, accounting, pace)
     workers = Workers(reconciler.reconcile, metrics)
@@ -97,11 +101,13 @@ async def _lead(
             accounting.seen(job)
         workers.wake(key)
 
-    auditor = Auditor(kube, store, settings.namespaces or (None,), wake)
+    auditor = Auditor(kube, store, settings.namespaces or (None,), wake, metrics)
     ready = threading.Event()
-    health.alive = lambda: f"{auditor.missed} changes were not told" if auditor.missed else ""
-    health.ready = lambda: health.alive() or ("" if ready.is_set() else "no watches yet")
-    watching = watch(store, wake, settings.namespaces, ready)
+    health.alive = lambda: f"{auditor.missed} changes were not reported" if auditor.missed else ""
+    health.ready = lambda: (
+        health.alive() or ("" if ready.is_set() else "the watches are not running")
+    )
+    watching = keep_watching(kube, store, wake, settings.namespaces, ready, metrics)
     if await _first(stop.wait(), workers.run(), watching, auditor.run()) != 0:
         raise RuntimeError("the watches ended")
 
@@ -123,7 +129,7 @@ async def _first(*coroutines: Coroutine[object, object, object]) -> int:
 def _follower_health(lease: Lease) -> Health:
     def waiting() -> str:
         seconds = lease.seconds_since_answer()
-        return f"no answer about the Lease for {seconds:.0f} s" if seconds > 60 else ""
+        return f"no response about the Lease for {seconds:.0f} s" if seconds > 60 else ""
 
     return Health(alive=lambda: "", ready=waiting)
 
@@ -134,12 +140,12 @@ async def _require_kinds(kube: Kube, server: str) -> None:
             known = await kube.serves(resource)
         except UnavailableError as error:
             raise NotReadyError(
-                f"the API server {server} cannot be asked: {error}; "
-                "check that it runs, and that address and credentials are right"
+                f"cannot reach the API server {server}: {error}; "
+                "check that it runs, and that address and credentials are correct"
             ) from error
         if not known:
             kind = f"{resource.plural}.{resource.group}/{resource.version}"
-            raise NotReadyError(f"the API server does not know {kind}: install {source}")
+            raise NotReadyError(f"the API server does not serve {kind}: install {source}")
 
 
 @asynccontextmanager

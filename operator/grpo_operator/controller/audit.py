@@ -1,7 +1,8 @@
-"""Whether the watches are alive: what the API server lists must be what they have told.
+"""Whether the watches are alive: what the API server lists must have been reported by them.
 
-A watch that has died silently looks like a cluster in which nothing happens. So the newest
-versions are listed now and then; what a watch has still not told by the next time it never will.
+A watch that has died silently is indistinguishable from a cluster in which nothing happens, so
+names and versions are listed periodically. An object that a watch has still not reported one
+interval later was missed by it.
 """
 
 import asyncio
@@ -9,7 +10,9 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..clients.kube import ApiError, Kube
+from ..clients.errors import ApiError
+from ..clients.kube import Kube
+from ..metrics import Metrics
 from ..model.naming import JOB_LABEL
 from ..model.resources import CLUSTERS, JOBS, PODS, Resource
 from .cache import Cache, Key, Name
@@ -25,50 +28,66 @@ _Behind = set[tuple[Resource, Name, int]]
 
 @dataclass
 class Auditor:
-    """Compares lists with the store."""
+    """Compares lists with the cache."""
 
     kube: Kube
     store: Cache
     namespaces: Sequence[str | None]
     """Where to list; None is everywhere."""
     wake: Callable[[Key], None]
+    metrics: Metrics
     missed: int = 0
-    """Objects of which the watches failed to tell, at the last comparison."""
+    """Objects that the watches failed to report, at the last comparison."""
     _behind: _Behind = field(default_factory=set)
 
     async def run(self) -> None:
-        """Compare for ever."""
+        """Compare until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL_SECONDS)
-            try:
-                await self.compare()
-            except ApiError as error:
-                log.warning("no comparison with the API server: %s", error)
+            await self.compare()
 
     async def compare(self) -> None:
-        """One comparison. Raises ApiError."""
+        """One comparison. Namespaces that cannot be listed are left out of it."""
         behind: _Behind = set()
+        foreign = 0
         for resource in SELECTORS:
-            behind |= await self._behind_in(resource)
-        lost = {(resource, name) for resource, name, _ in behind & self._behind}
-        self._behind, self.missed = behind, len(lost)
-        for resource, name in lost:
-            log.error("the watch of %s did not tell of %s/%s", resource.plural, *name)
+            for namespace in self.namespaces:
+                try:
+                    found, others = await self._behind_in(resource, namespace)
+                except ApiError as error:
+                    log.warning("cannot compare %s: %s", resource.plural, error)
+                    continue
+                behind |= found
+                foreign += others
+        missed = {(resource, name) for resource, name, _ in behind & self._behind}
+        self._behind, self.missed = behind, len(missed)
+        self.metrics.foreign_objects.set(foreign)
+        for resource, name in missed:
+            log.error("the watch of %s did not report %s/%s", resource.plural, *name)
 
-    async def _behind_in(self, resource: Resource) -> _Behind:
+    async def _behind_in(self, resource: Resource, namespace: str | None) -> tuple[_Behind, int]:
+        """What the cache is behind with, and how many objects belong to no job.
+
+        Anybody may put our label on an object of theirs: one without a job's name is never cached,
+        so it is counted and nothing depends on it. Raises ApiError.
+        """
         listed: dict[Name, int] = {}
-        for namespace in self.namespaces:
-            for found in await self.kube.list_metadata(resource, namespace, SELECTORS[resource]):
-                listed[found.namespace, found.name] = int(found.resource_version)
+        foreign = 0
+        for found in await self.kube.list_metadata(resource, namespace, SELECTORS[resource]):
+            if resource is not JOBS and not found.labels.get(JOB_LABEL):
+                foreign += 1
+                continue
+            listed[found.namespace, found.name] = int(found.resource_version)
         newer = {
             (resource, name, version)
             for name, version in listed.items()
             if version > self.store.version(resource, name)
         }
-        gone = {(resource, name, 0) for name in self.store.names(resource) if name not in listed}
+        known = [n for n in self.store.names(resource) if namespace is None or n[0] == namespace]
+        gone = {(resource, name, 0) for name in known if name not in listed}
         for _, name, _ in gone & self._behind:
-            # A watch that begins anew does not tell of what went meanwhile.
+            # A watch that reconnects does not report what was deleted meanwhile.
             key = self.store.drop(resource, name)
             if key is not None:
                 self.wake(key)
-        return newer | (gone - self._behind)
+        return newer | (gone - self._behind), foreign

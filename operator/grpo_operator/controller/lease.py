@@ -1,30 +1,31 @@
-"""Which of several replicas acts: the one that holds a Lease.
+"""Leader election: the replica that holds a Lease acts.
 
-A holder counts its time from before a renewal was sent, and gives up well before others may take
-over; others count from when they saw the Lease change. No clocks are compared.
+A holder counts its time from before it sent a renewal, and gives up well before others may take
+over; others count from when they observed the Lease change. No clocks are compared.
 """
 
 import asyncio
 import logging
 from datetime import UTC, datetime
 
-from ..clients.kube import ApiError, ConflictError, Kube, NotFoundError
+from ..clients.errors import ApiError, ConflictError, NotFoundError
+from ..clients.kube import Kube
 from ..model.resources import LEASES
 from ..render.merge import Object
 
 log = logging.getLogger(__name__)
 
 DURATION_SECONDS = 15
-"""How long a Lease that does not change stays its holder's."""
+"""How long a Lease that does not change belongs to its holder."""
 GIVE_UP_SECONDS = 10.0
-"""How long a holder may go without a renewal."""
+"""How long a holder may be without a renewal."""
 RENEW_SECONDS = 2.0
 WAIT_SECONDS = 1.0
-"""How often one that waits looks. With it, another takes over 17 s after the last renewal."""
+"""Time between two reads of a waiting replica. It takes over 17 s after the last renewal."""
 
 
 class Lease:
-    """This replica's part in the election."""
+    """One replica's part in the election."""
 
     def __init__(self, kube: Kube, namespace: str, name: str, identity: str) -> None:
         self._kube, self._namespace, self._name, self._identity = kube, namespace, name, identity
@@ -34,11 +35,11 @@ class Lease:
         self._answered_at = asyncio.get_running_loop().time()
 
     def seconds_since_answer(self) -> float:
-        """How long ago the API server last answered about the Lease."""
+        """Time since the API server last responded about the Lease."""
         return _now() - self._answered_at
 
     async def acquire(self) -> None:
-        """Returns once this replica is the one that acts."""
+        """Returns once this replica leads."""
         while not await self._attempt():
             await asyncio.sleep(WAIT_SECONDS)
         log.info("%s leads", self._identity)
@@ -59,7 +60,7 @@ class Lease:
                 return
 
     async def release(self) -> None:
-        """Let another replica take over at once; a Lease that was lost is not ours to give."""
+        """Let another replica take over at once, unless the Lease was lost."""
         if _now() >= self._renewed_at + GIVE_UP_SECONDS:
             return
         try:

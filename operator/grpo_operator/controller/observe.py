@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from base64 import b64decode
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -10,15 +9,16 @@ import aiohttp
 
 from grpo_trainer.spec import ConditionStatus, ConditionType, Progress
 
-from ..clients.kube import ConflictError, Kube, NotFoundError
+from ..clients.errors import ConflictError, NotFoundError
+from ..clients.kube import Kube
 from ..clients.ray import Head, HeadError, TokenRefusedError
+from ..clients.tokens import Tokens
 from ..model.conditions import since
 from ..model.decision import TERMINAL
 from ..model.naming import UID_LABEL, child_name
-from ..model.observed import Cluster, Job, Observed, Pod, RayJob, RayJobState
+from ..model.observed import Cluster, Job, Observed, Pod, Problem, RayJob, RayJobState
 from ..model.parsing import parse_cluster, parse_job, parse_pod
-from ..model.resources import CLUSTERS, JOBS, PODS, SECRETS
-from ..render import TOKEN_KEY
+from ..model.resources import CLUSTERS, JOBS, PODS
 from ..settings import DASHBOARD_PORT, DRIVER_PORT, Settings
 from .cache import Cache, Key
 
@@ -37,23 +37,20 @@ class _Step:
 
 @dataclass
 class Observer:
-    """Looks at jobs. Keeps, for each, the token of its Ray and the age of its newest step.
-
-    Both can be had again: the token from its Secret, the age by waiting anew.
-    """
+    """Observes jobs. It keeps the age of each job's newest step, which a restart begins again."""
 
     kube: Kube
     session: aiohttp.ClientSession
     store: Cache
+    tokens: Tokens
     settings: Settings
-    _tokens: dict[str, str] = field(default_factory=dict)
     _steps: dict[Key, _Step] = field(default_factory=dict)
 
     def forget(self, key: Key) -> None:
         """Drop what was kept of a job that is gone."""
         step = self._steps.pop(key, None)
         if step is not None:
-            self._tokens.pop(step.uid, None)
+            self.tokens.forget(step.uid)
 
     async def observe_cached(self, job: Job, now: datetime) -> Observed:
         """What the watches say, and the head."""
@@ -80,28 +77,16 @@ class Observer:
         pods = await self._pods(job)
         return await self._with_head(job, cluster, pods, now, certain=True)
 
-    def keep_token(self, job: Job, token: str) -> None:
-        """Ray's token of a job, whose Secret has just been made."""
-        self._tokens[job.uid] = token
-
-    async def head(self, job: Job, cluster: Cluster) -> Head:
-        """The servers of a job's head. Raises ApiError."""
+    def head(self, job: Job, cluster: Cluster) -> Head:
+        """The servers of a job's head."""
         assert cluster.service is not None
-        token = self._tokens.get(job.uid)
-        if token is None:
-            # Only the first answer counts: a Secret's data cannot change, being immutable.
-            token = self._tokens[job.uid] = await self._token(job)
         service = (job.namespace, cluster.service)
         return Head(
             session=self.session,
             dashboard=self.settings.head_url(*service, DASHBOARD_PORT),
             driver=self.settings.head_url(*service, DRIVER_PORT),
-            token=token,
+            token=self.tokens.of(job),
         )
-
-    async def _token(self, job: Job) -> str:
-        secret = await self.kube.get(SECRETS, job.namespace, child_name(job.name, job.uid))
-        return b64decode(secret["data"][TOKEN_KEY]).decode()
 
     async def _cluster(self, job: Job) -> Cluster | None:
         try:
@@ -129,7 +114,7 @@ class Observer:
         asked = job.spec is not None and not job.deleting and job.status.phase not in TERMINAL
         if not asked or head is None or not head.ready or cluster is None or not cluster.service:
             return self._aged(seen, None, None, now)
-        server = await self.head(job, cluster)
+        server = self.head(job, cluster)
         progress = await server.progress(seen.attempt)
         if progress is not None and not progress.state.is_end and not certain:
             # While the driver talks there is no need to ask Ray about it.
@@ -138,8 +123,9 @@ class Observer:
         try:
             return self._aged(seen, await server.jobs(job), progress, now)
         except TokenRefusedError:
-            self._tokens.pop(job.uid, None)
-            return self._aged(seen, None, progress, now)
+            fault = await self.tokens.refused(job)
+            problem = Problem("TokenRefused", fault) if fault else None
+            return self._aged(replace(seen, problem=problem), None, progress, now)
         except HeadError as error:
             log.debug("%s", error)
             return self._aged(seen, None, progress, now)

@@ -1,12 +1,11 @@
-"""Pure builders of everything that the operator creates."""
+"""Pure builders of the objects that the operator creates for a job."""
 
 from .cluster import ray_cluster, scale_patch
 from .network import network_policy
 from .objects import claim, config_map, secret
-from .pods import TOKEN_KEY, accelerators
+from .pods import accelerators
 
 __all__ = [
-    "TOKEN_KEY",
     "accelerators",
     "claim",
     "config_map",

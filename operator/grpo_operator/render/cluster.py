@@ -13,24 +13,26 @@ API_VERSION = "ray.io/v1"
 
 
 def ray_cluster(job: Job, settings: Settings) -> Object:
-    """The cluster. Kueue's label stands on it alone: on pods it would reserve quota twice.
+    """The RayCluster. Only it has Kueue's label: on pods it would reserve quota twice.
 
     Raises ValueError for a pod template that cannot be merged.
     """
     spec = job.spec
     assert spec is not None
     head = {
-        # Tasks without demands would else land beside the driver.
+        # Otherwise tasks without resource requests could run beside the driver.
         "rayStartParams": {"dashboard-host": "0.0.0.0", "num-cpus": "0"},
         "template": pod_template(job, Role.HEAD, settings),
     }
-    labels = job_labels(job.name, job.uid)
+    defaults = settings.defaults
+    labels = {**defaults.labels, **job_labels(job.name, job.uid)}
     if spec.queue_name is not None:
         labels[QUEUE_LABEL] = spec.queue_name
     return {
         "apiVersion": API_VERSION,
         "kind": "RayCluster",
-        "metadata": metadata(job, labels=labels),
+        "metadata": metadata(job, labels=labels)
+        | ({"annotations": dict(defaults.annotations)} if defaults.annotations else {}),
         "spec": {
             "rayVersion": settings.images.ray_version,
             "enableInTreeAutoscaling": False,
@@ -44,7 +46,7 @@ def ray_cluster(job: Job, settings: Settings) -> Object:
 
 
 def scale_patch(cluster: Object, replicas: int) -> list[Object]:
-    """JSON patch that sets the producers; the API server refuses it if the groups have changed.
+    """A JSON patch that scales the producers; it fails if the groups have changed.
 
     Kueue counts `replicas` and KubeRay clamps it between the bounds, so all three agree.
     """
@@ -58,9 +60,9 @@ def scale_patch(cluster: Object, replicas: int) -> list[Object]:
 
 
 def _group(job: Job, spec: GRPOJobSpec, role: Role, settings: Settings) -> Object:
-    """A pool. Its custom resource keeps actors of the other pool out.
+    """A pool. Its custom resource keeps the actors of the other pool off its pods.
 
-    A producer is one actor over the whole pod; a consumer pod holds one actor a process.
+    A producer is one actor for its whole pod; a consumer pod has one actor for each process.
     """
     if role is Role.PRODUCER:
         replicas, resources = spec.producers.replicas, {"grpo_producer": "1"}

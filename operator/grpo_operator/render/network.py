@@ -1,4 +1,4 @@
-"""The NetworkPolicy of a job: its pods are reached by each other, the operator and Prometheus."""
+"""The NetworkPolicy of a job: which peers may connect to its pods."""
 
 from ..access import NetworkAccess, Peer
 from ..model.naming import UID_LABEL
@@ -8,13 +8,14 @@ from .merge import Object
 from .objects import metadata
 
 RAY_METRICS_PORT = 8080
-"""Every Ray pod's own metrics, at the port that KubeRay gives them."""
+"""Port of each Ray pod's own metrics, as KubeRay sets it."""
 
 
 def network_policy(job: Job, access: NetworkAccess) -> Object:
-    """The policy. Only what comes in is restricted: hubs, trackers and indexes are outside.
+    """The policy. Egress is not restricted: hubs, trackers and indexes are outside the cluster.
 
-    A kubelet's probes come from the node, which NetworkPolicies do not concern.
+    NetworkPolicies do not apply to a kubelet's probes. The name has a digest of the policy; one
+    with other peers is added to it and allows them too.
     """
     own: Object = {"matchLabels": {UID_LABEL: job.uid}}
     rules = [
@@ -22,16 +23,17 @@ def network_policy(job: Job, access: NetworkAccess) -> Object:
         *_rule(access.operator, DASHBOARD_PORT, DRIVER_PORT),
         *_rule(access.monitoring, DRIVER_PORT, RAY_METRICS_PORT),
     ]
+    policy = {"podSelector": own, "policyTypes": ["Ingress"], "ingress": rules}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": metadata(job),
-        "spec": {"podSelector": own, "policyTypes": ["Ingress"], "ingress": rules},
+        "metadata": metadata(job, content=policy),
+        "spec": policy,
     }
 
 
 def _rule(peers: tuple[Peer, ...], *ports: int) -> list[Object]:
-    """A rule for these peers; none without peers, since an empty `from` lets everybody in."""
+    """A rule for these peers; none without peers, because an empty `from` allows all sources."""
     if not peers:
         return []
     return [{"from": list(peers), "ports": [{"protocol": "TCP", "port": port} for port in ports]}]

@@ -1,20 +1,35 @@
-"""What a cluster needs beside it: the claim, the spec as the trainer reads it, Ray's token."""
+"""The objects beside a cluster: the claim, the spec for the trainer, Ray's token."""
 
 import json
 from collections.abc import Mapping
+from functools import cache
+from hashlib import sha256
 from importlib.resources import files
+from typing import Any
 
 from grpo_trainer.spec import API_VERSION, KIND, GRPOJob, Metadata
 from grpo_trainer.spec.cluster import Retention
 
+from ..clients.tokens import TOKEN_KEY
 from ..model.naming import child_name, job_labels
 from ..model.observed import Job
 from .merge import Object
-from .pods import TOKEN_KEY
+
+_DIGEST_DIGITS = 10
 
 
-def metadata(job: Job, *, labels: Mapping[str, str] | None = None, owned: bool = True) -> Object:
-    """Name, labels and owner of a child. Owned children are deleted by Kubernetes itself."""
+def metadata(
+    job: Job,
+    *,
+    labels: Mapping[str, str] | None = None,
+    owned: bool = True,
+    content: Any = None,
+) -> Object:
+    """Name, labels and owner of a child. Kubernetes deletes owned children with their job.
+
+    With `content` the name has a digest of it: another content is another object, so that the
+    operator needs no right to update any.
+    """
     owner = {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -24,7 +39,7 @@ def metadata(job: Job, *, labels: Mapping[str, str] | None = None, owned: bool =
         "blockOwnerDeletion": False,
     }
     common: Object = {
-        "name": child_name(job.name, job.uid),
+        "name": child_name(job.name, job.uid) + (f"-{_digest(content)}" if content else ""),
         "namespace": job.namespace,
         "labels": dict(labels or job_labels(job.name, job.uid)),
     }
@@ -32,7 +47,7 @@ def metadata(job: Job, *, labels: Mapping[str, str] | None = None, owned: bool =
 
 
 def claim(job: Job) -> Object | None:
-    """The claim to create; None when the job brings its own. It outlives the job unless asked."""
+    """The claim to create, which outlives the job by default; None when the spec names one."""
     storage = job.spec.storage if job.spec is not None else None
     if storage is None or storage.size is None:
         return None
@@ -50,26 +65,43 @@ def claim(job: Job) -> Object | None:
 
 
 def config_map(job: Job) -> Object:
-    """The manifest that the trainer follows, and the script that drains it."""
+    """The manifest for the trainer, and the preStop script. Immutable: its name is its digest."""
     assert job.spec is not None
     manifest = GRPOJob(metadata=Metadata(name=job.name, namespace=job.namespace), spec=job.spec)
+    data = {
+        "spec.json": json.dumps(manifest.to_manifest(), indent=1, sort_keys=True),
+        "drain.py": _drain_script(),
+    }
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": metadata(job),
-        "data": {
-            "spec.json": json.dumps(manifest.to_manifest(), indent=1, sort_keys=True),
-            "drain.py": files(__package__).joinpath("drain.py").read_text(),
-        },
+        "metadata": metadata(job, content=data),
+        "immutable": True,
+        "data": data,
     }
 
 
+@cache
+def _drain_script() -> str:
+    return files(__package__).joinpath("drain.py").read_text()
+
+
+def _digest(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True)
+    return sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
+
+
+def secret_name(job: Job) -> str:
+    """Name of the Secret with the token. That of earlier releases had no suffix."""
+    return f"{child_name(job.name, job.uid)}-token"
+
+
 def secret(job: Job, token: str) -> Object:
-    """The token without which Ray's dashboard would run anybody's code."""
+    """The token of the job's Ray, for its pods."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": metadata(job),
+        "metadata": metadata(job) | {"name": secret_name(job)},
         "type": "Opaque",
         "immutable": True,
         "stringData": {TOKEN_KEY: token},

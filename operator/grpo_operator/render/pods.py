@@ -1,19 +1,22 @@
-"""Pod templates of head, producers and consumers."""
+"""Pod templates of the head, the producers and the consumers."""
+
+from collections.abc import Sequence
 
 from grpo_trainer.spec import CPU, Backend, GRPOJobSpec
+from grpo_trainer.spec.base import Record
 from grpo_trainer.spec.cluster import ConsumersSpec, PodPoolSpec, ProducersSpec
 
 from ..model.naming import ROLE_LABEL, child_name, job_labels
 from ..model.observed import Job, Role
 from ..settings import DASHBOARD_PORT, DRIVER_PORT, Settings
+from .environment import CONFIG_DIR, VOLUME_DIR, environment
 from .merge import Object, strategic_merge
+from .objects import config_map
+from .resources import with_equal_view
 
 CONTAINER = "ray"
-CONFIG_DIR = "/etc/grpo"
-VOLUME_DIR = "/data"
-TOKEN_KEY = "token"
 HEAD_GRACE_SECONDS = 120
-"""Long enough to write a checkpoint."""
+"""Time for the driver to write a checkpoint."""
 _USER = 1000
 
 _HEAD_PORTS = {
@@ -25,7 +28,7 @@ _HEAD_PORTS = {
 
 
 def pod_template(job: Job, role: Role, settings: Settings) -> Object:
-    """The template of one pool, with the user's patch over it.
+    """The template of one pool, with the user's patch applied.
 
     Raises ValueError for a patch that cannot be merged.
     """
@@ -35,10 +38,16 @@ def pod_template(job: Job, role: Role, settings: Settings) -> Object:
         Role.CONSUMER: job.spec.consumers,
         Role.PRODUCER: job.spec.producers,
     }[role]
-    base = {"spec": _pod_spec(job, job.spec, pool, role, settings)}
-    # Our labels come last: by them the operator finds the pods.
+    defaults = settings.defaults
+    common = {"labels": defaults.labels, "annotations": defaults.annotations}
+    base = {
+        "metadata": {kind: dict(given) for kind, given in common.items() if given},
+        "spec": _pod_spec(job, job.spec, pool, role, settings),
+    }
+    # Our labels come last: the operator selects the pods by them.
     labels = {"metadata": {"labels": {**job_labels(job.name, job.uid), ROLE_LABEL: str(role)}}}
-    return strategic_merge(strategic_merge(base, pool.pod_template), labels)
+    merged = strategic_merge(strategic_merge(base, pool.pod_template), labels)
+    return with_equal_view(merged, CONTAINER, settings.defaults.head_resources(role))
 
 
 def accelerators(pool: PodPoolSpec) -> int:
@@ -55,19 +64,21 @@ def _pod_spec(
 ) -> Object:
     name = child_name(job.name, job.uid)
     claim = spec.storage.claim_name if spec.storage is not None else None
+    defaults = settings.defaults
     optional = {
         "nodeSelector": pool.node_selector,
-        "tolerations": [toleration.plain() for toleration in pool.tolerations],
-        "imagePullSecrets": [secret.plain() for secret in spec.image_pull_secrets],
+        "tolerations": _plain(defaults.tolerations, pool.tolerations),
+        "imagePullSecrets": _plain(defaults.image_pull_secrets, spec.image_pull_secrets),
+        "runtimeClassName": defaults.runtime_class_name,
         "priorityClassName": spec.priority_class_name,
         "serviceAccountName": spec.service_account_name,
     }
     return {
         "containers": [_container(job, spec, pool, role, settings)],
         "volumes": [
-            {"name": "config", "configMap": {"name": name}},
+            {"name": "config", "configMap": {"name": config_map(job)["metadata"]["name"]}},
             {"name": "data", "persistentVolumeClaim": {"claimName": claim or name}},
-            # Ray's object store lives in shared memory; 64 MiB is a container's default.
+            # Ray's object store is in shared memory, of which a container has 64 MiB by default.
             {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
         ],
         "securityContext": {
@@ -85,6 +96,11 @@ def _pod_spec(
     }
 
 
+def _plain(defaults: Sequence[Record], given: Sequence[Record]) -> list[Object]:
+    """The chart's items and the spec's, each once."""
+    return [item.plain() for item in dict.fromkeys((*defaults, *given))]
+
+
 def _container(
     job: Job, spec: GRPOJobSpec, pool: PodPoolSpec, role: Role, settings: Settings
 ) -> Object:
@@ -92,7 +108,7 @@ def _container(
         "name": CONTAINER,
         "image": pool.image or _default_image(spec, role, settings),
         "workingDir": VOLUME_DIR,
-        "env": _environment(job, spec),
+        "env": environment(job, spec, settings.defaults.env),
         "envFrom": [source.plain() for source in spec.env_from],
         "resources": _resources(pool),
         "volumeMounts": [
@@ -118,7 +134,7 @@ def _default_image(spec: GRPOJobSpec, role: Role, settings: Settings) -> str:
 
 
 def _resources(pool: PodPoolSpec) -> Object:
-    """The user's, and the accelerators as both request and limit."""
+    """Those of the spec, and the accelerators as both request and limit."""
     resources: dict[str, dict[str, str]] = {
         kind: {name: str(quantity) for name, quantity in given.items()}
         for kind, given in (
@@ -130,23 +146,3 @@ def _resources(pool: PodPoolSpec) -> Object:
         for amounts in resources.values():
             amounts[pool.accelerator] = str(count)
     return {kind: amounts for kind, amounts in resources.items() if amounts}
-
-
-def _environment(job: Job, spec: GRPOJobSpec) -> list[Object]:
-    """The user's variables, and ours, which win."""
-    name = child_name(job.name, job.uid)
-    token = {"secretKeyRef": {"name": name, "key": TOKEN_KEY}}
-    ours: list[Object] = [
-        {"name": "RAY_AUTH_MODE", "value": "token"},
-        {"name": "RAY_AUTH_TOKEN", "valueFrom": token},
-        {"name": "GRPO_SPEC", "value": f"{CONFIG_DIR}/spec.json"},
-        {"name": "GRPO_RUN_DIR", "value": f"{VOLUME_DIR}/runs/{name}"},
-        {"name": "HF_HOME", "value": f"{VOLUME_DIR}/huggingface"},
-        {"name": "GRPO_CACHE", "value": f"{VOLUME_DIR}/cache"},
-    ]
-    wandb = spec.tracking.wandb
-    if wandb is not None and wandb.secret_name is not None:
-        key = {"name": wandb.secret_name, "key": "WANDB_API_KEY"}
-        ours.append({"name": "WANDB_API_KEY", "valueFrom": {"secretKeyRef": key}})
-    theirs = [variable.plain() for variable in spec.env]
-    return list({variable["name"]: variable for variable in theirs + ours}.values())

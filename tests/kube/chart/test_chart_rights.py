@@ -156,7 +156,7 @@ async def test_the_self_test_passes_and_leaves_nothing(api: client.ApiClient, re
 @pytest.mark.parametrize(
     ("values", "fault"),
     [
-        ({"crds.install": False}, "does not know GRPOJob: install crds/grpojobs.yaml"),
+        ({"crds.install": False}, "does not serve GRPOJob: install crds/grpojobs.yaml"),
         ({"replicas": 0}, f"see `kubectl --namespace {{}} logs deployment/{DEPLOYMENT}`"),
     ],
 )

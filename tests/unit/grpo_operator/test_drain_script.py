@@ -1,5 +1,5 @@
-"""The script that the kubelet runs before it stops a head: it drains the driver that is there and
-returns at once when there is none."""
+"""The preStop hook of a head: it drains a running driver, returns at once without one, and ignores
+proxies."""
 
 import subprocess
 import sys
@@ -35,8 +35,8 @@ class Driver(BaseHTTPRequestHandler):
         pass
 
 
-def run(url: str) -> int:
-    environment = {"GRPO_DRIVER_URL": url, "RAY_AUTH_TOKEN": "secret"}
+def run(url: str, **variables: str) -> int:
+    environment = {"GRPO_DRIVER_URL": url, "RAY_AUTH_TOKEN": "secret", **variables}
     return subprocess.run([sys.executable, SCRIPT], env=environment, timeout=60).returncode
 
 
@@ -58,3 +58,23 @@ def test_without_a_driver_there_is_nothing_to_wait_for():
     with HTTPServer(("127.0.0.1", 0), Driver) as server:
         port = server.server_port
     assert run(f"http://127.0.0.1:{port}") == 0
+
+
+def test_a_proxy_of_the_environment_gets_neither_the_call_nor_the_token():
+    driver = type("Handler", (Driver,), {"asked": [], "answers_left": 1})
+    proxy = type("Handler", (Driver,), {"asked": [], "answers_left": 1})
+    with HTTPServer(("127.0.0.1", 0), driver) as server, HTTPServer(("127.0.0.1", 0), proxy) as via:
+        threads = [threading.Thread(target=each.serve_forever) for each in (server, via)]
+        for thread in threads:
+            thread.start()
+        try:
+            url = f"http://127.0.0.1:{via.server_port}"
+            proxies = {"http_proxy": url, "HTTP_PROXY": url, "all_proxy": url}
+            assert run(f"http://127.0.0.1:{server.server_port}", **proxies) == 0
+        finally:
+            for each in (server, via):
+                each.shutdown()
+            for thread in threads:
+                thread.join()
+    assert proxy.asked == []
+    assert driver.asked[0] == ("POST /drain", "Bearer secret")

@@ -5,7 +5,6 @@ the API server, namesakes, many new jobs at once, heads that hang.
 """
 
 import asyncio
-import base64
 import copy
 from collections import Counter
 from contextlib import asynccontextmanager
@@ -15,8 +14,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from grpo_operator.clients import ray as rayjobs
+from grpo_operator.clients.errors import NotFoundError
 from grpo_operator.clients.events import Recorder
-from grpo_operator.clients.kube import NotFoundError
+from grpo_operator.clients.tokens import Tokens
 from grpo_operator.controller.accounting import Accounting
 from grpo_operator.controller.act import Actor
 from grpo_operator.controller.cache import Cache
@@ -172,9 +172,10 @@ async def reconciler(api, heads):
     async with TestServer(app) as server, rayjobs.session() as session:
         root = str(server.make_url("")).rstrip("/")
         settings = Settings(head_url_template=f"{root}/{{service}}/{{port}}")
-        observer = Observer(api, session, api.store, settings)
+        tokens = Tokens(api, b"key")
+        observer = Observer(api, session, api.store, tokens, settings)
         accounting = Accounting(Metrics())
-        actor, recorder = Actor(api, observer, settings), Recorder(api, "me")
+        actor, recorder = Actor(api, observer, tokens, settings), Recorder(api, "me")
         yield Reconciler(
             api,
             api.store,
@@ -212,9 +213,6 @@ def add_submitted(api, name):
     api.put(CLUSTERS, raw_cluster(name))
     for group in ROLES:
         api.put(PODS, raw_pod(group, ready=True, name=name))
-    token = base64.b64encode(b"token").decode()
-    metadata = {"name": child_name(name, UID), "namespace": "lab", "labels": {}}
-    api.objects[SECRETS, child_name(name, UID)] = {"metadata": metadata, "data": {"token": token}}
 
 
 async def test_pods_that_come_one_by_one_are_not_written_one_by_one(
@@ -246,7 +244,6 @@ async def test_a_driver_that_runs_needs_no_reading_of_the_api_server(api, reconc
     await reconciler.reconcile(KEY, 0.0)
     assert api.objects[JOBS, "math"]["status"]["phase"] == "Running"
     assert api.asked == {
-        ("get", SECRETS.plural): 1,
         ("patch", "status"): 1,
         ("create", EVENTS.plural): 1,
     }
@@ -269,7 +266,7 @@ async def test_a_cluster_that_went_after_it_was_asked_for_has_left_pods(api, rec
     assert api.objects[JOBS, "math"]["status"]["conditions"][1]["reason"] == "OldPodsLeaving"
 
 
-async def test_the_token_that_was_just_made_is_not_read_again(api, reconciler):
+async def test_no_secret_is_read_for_a_token(api, reconciler):
     api.put(JOBS, raw_job())
     await reconciler.reconcile(KEY, 0.0)
     api.put(CLUSTERS, raw_cluster())

@@ -104,7 +104,7 @@ def test_an_api_server_that_is_not_there_at_the_start_is_named_in_a_line(tmp_pat
     path.write_text(json.dumps(kubeconfig(server="http://127.0.0.1:1")))
     code, line = error_with(path)
     assert code == 1
-    assert "the API server http://127.0.0.1:1 cannot be asked" in line
+    assert "cannot reach the API server http://127.0.0.1:1" in line
     assert "check that it runs" in line
 
 

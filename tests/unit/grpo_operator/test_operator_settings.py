@@ -56,7 +56,7 @@ def test_values_are_read():
     ],
 )
 def test_an_error_names_variable_value_and_what_is_legal(name, value, legal):
-    with pytest.raises(ValueError, match="is not legal") as error:
+    with pytest.raises(ValueError, match=r"is not legal|Invalid value") as error:
         Settings.from_environment({name: value})
     assert name in str(error.value)
     assert repr(value) in str(error.value)

@@ -1,0 +1,100 @@
+"""What one tenant, one namespace or one definition can do to the jobs of others: nothing.
+
+Aspects: objects with our labels that are not ours; a pod template with a misspelt field; a
+namespace that the operator may no longer read; kinds that are not served for a while.
+"""
+
+from pathlib import Path
+
+from kubernetes.aio import client
+
+from grpo_operator.clients.kube import Kube
+from grpo_operator.controller.audit import Auditor
+from grpo_operator.controller.cache import Cache
+from grpo_operator.metrics import Metrics
+from grpo_operator.rbac import RULES, own_policy_rules, policy_rules
+from kube.accounts import ServiceAccount
+from kube.api_proxy import ApiProxy
+from kube.fake_ray import FakeRay
+from kube.harness import Cluster
+from kube.operator_harness import Jobs, Operator, condition_of, manifest, running_operator
+
+RESTART_SECONDS = 90
+"""For the check of the namespaces, and a restart of the watches."""
+
+
+def pod(name: str, **labels: str) -> dict[str, object]:
+    container = {"name": "ray", "image": "none"}
+    metadata = {"name": name, "labels": {f"grpo-operator.io/{k}": v for k, v in labels.items()}}
+    return {"metadata": metadata, "spec": {"containers": [container]}}
+
+
+async def test_pods_of_others_with_our_label_are_counted_and_nothing_else(jobs: Jobs):
+    core = client.CoreV1Api(jobs.api)
+    await core.create_namespaced_pod(jobs.namespace, pod("empty", job=""))
+    kube, metrics = Kube(jobs.api), Metrics()
+    auditor = Auditor(kube, Cache(), [jobs.namespace], lambda key: None, metrics)
+    await auditor.compare()
+    await auditor.compare()
+    assert auditor.missed == 0
+    assert metrics.registry.get_sample_value("grpo_operator_foreign_objects") == 1
+
+
+async def test_a_misspelt_field_of_a_pod_template_is_in_the_status(jobs: Jobs, operator: Operator):
+    patch = {"spec": {"nodeSelectr": {"pool": "gpu"}}}
+    await jobs.create(manifest(consumers={"accelerator": "cpu", "podTemplate": patch}))
+    refused = await jobs.until(
+        lambda job: condition_of(job, "ClusterReady")["reason"] == "InvalidPodTemplate"
+    )
+    assert "nodeSelectr" in condition_of(refused, "ClusterReady")["message"]
+    assert await jobs.clusters() == []
+
+
+async def test_a_namespace_that_cannot_be_read_any_more_does_not_concern_the_others(
+    cluster: Cluster, jobs: Jobs, ray: FakeRay, tmp_path: Path
+):
+    core, rbac = client.CoreV1Api(jobs.api), client.RbacAuthorizationV1Api(jobs.api)
+    other = f"{jobs.namespace}-other"
+    await core.create_namespace({"metadata": {"name": other}})
+    account = await ServiceAccount.create(jobs.api, jobs.namespace)
+    await account.grant([*policy_rules(RULES), *own_policy_rules("grpo-operator")])
+    role = {"metadata": {"name": "operator"}, "rules": policy_rules(RULES)}
+    await rbac.create_namespaced_role(other, role)
+    subject = {"kind": "ServiceAccount", "name": account.name, "namespace": jobs.namespace}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "operator"}
+    binding = {"metadata": {"name": "operator"}, "roleRef": reference, "subjects": [subject]}
+    await rbac.create_namespaced_role_binding(other, binding)
+    kubeconfig = account.kubeconfig(cluster.kubeconfig, tmp_path, await account.token())
+    both = {"GRPO_NAMESPACES": f"{jobs.namespace},{other}"}
+    log = tmp_path / "log"
+    try:
+        async with running_operator(kubeconfig, jobs.namespace, ray, log, **both) as operator:
+            await operator.until_ready()
+            await rbac.delete_namespaced_role_binding("operator", other)
+            await operator.until_metric("grpo_operator_unserved_namespaces 1.0", RESTART_SECONDS)
+            await jobs.create(manifest())
+            await jobs.until_phase("Running")
+            await rbac.create_namespaced_role_binding(other, binding)
+            await Jobs(jobs.api, other).create(manifest(suspend=True))
+            await Jobs(jobs.api, other).until_phase("Suspended", timeout=RESTART_SECONDS)
+            assert operator.process.returncode is None
+            assert (await jobs.get())["status"]["restarts"] == 0
+    finally:
+        await core.delete_namespace(other)
+
+
+async def test_kinds_that_are_not_served_for_a_while_leave_running_jobs_alone(
+    cluster: Cluster, jobs: Jobs, ray: FakeRay, proxy: ApiProxy, tmp_path: Path
+):
+    kubeconfig = proxy.kubeconfig(cluster.kubeconfig, tmp_path / "proxied")
+    async with running_operator(kubeconfig, jobs.namespace, ray, tmp_path / "log") as operator:
+        await jobs.create(manifest())
+        await jobs.until_phase("Running")
+        proxy.fault = lambda call: 404 if call.verb in ("list", "watch") else None
+        await operator.until_metric("grpo_operator_unserved_namespaces 1.0", RESTART_SECONDS)
+        proxy.fault = lambda call: None
+        await operator.until_ready()
+        (await ray.only_head()).end(0)
+        await jobs.until_phase("Succeeded")
+        assert operator.process.returncode is None
+    assert (await ray.only_head()).attempts == [1]
