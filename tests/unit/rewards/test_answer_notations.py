@@ -186,6 +186,12 @@ INTERVALS = [
     ("[1, 2)", r"1 \le x < 2"),
     (r"(-\infty, 2) \cup (3, \infty)", r"x < 2 \text{ or } x > 3"),
     ("[5, 6]", r"x \in [5, 6]"),
+    (r"[5, \infty)", r"5 \le x"),
+    (r"[5, \infty)", r"\{x \mid x \ge 5\}"),
+    (r"[5, \infty)", r"\left\{ x \in \mathbb{R} : x \ge 5 \right\}"),
+    ("(-2, 2)", "|x| < 2"),
+    (r"(-\infty, 2) \cup (2, \infty)", r"x \ne 2"),
+    ("(2, 3)", r"x > 2 \text{ and } x < 3"),
 ]
 
 
@@ -203,6 +209,45 @@ def test_numbers_of_any_magnitude_differ_by_their_leading_digit(digits, exponent
     for other in {1, 2, 3, 4, 5, 6, 7, 8, 9} - {digits}:
         assert not matches(reference, rf"{other} \times 10^{{{exponent}}}")
         assert not matches(f"{digits}e{exponent}", f"{other}e{exponent}")
+
+
+TINY = [
+    ("({}, 1)", "a tuple"),
+    (r"\{{{}, 1\}}", "a set"),
+    ("(0, {}]", "an interval"),
+    ("x = {}", "an equation"),
+    ("x > {}", "an inequality"),
+    ("{} x", "a term"),
+    ("{} i", "a complex number"),
+    (r"\begin{{pmatrix}} {} \\ 1 \end{{pmatrix}}", "a matrix"),
+]
+
+
+@pytest.mark.parametrize(("form", "_"), TINY, ids=[name for _, name in TINY])
+def test_tiny_numbers_inside_another_form_differ(form, _):
+    reference = form.format(r"10^{-7}")
+    assert matches(reference, form.format(r"10^{-7}"))
+    assert not matches(reference, form.format(r"2 \times 10^{-7}"))
+
+
+SEPARATORS = [
+    r"\,",
+    r" \ldots ",
+    "...",
+    r" \phantom{0} ",
+    r" \displaystyle ",
+    "$ $",
+    r"\) \(",
+    ":",
+    "|",
+    "{}",
+]
+
+
+@pytest.mark.parametrize("separator", SEPARATORS)
+def test_no_separator_joins_adds_or_multiplies_two_numbers(separator):
+    for reference in ("12", "3", "2", "1"):
+        assert not matches(reference, f"1{separator}2")
 
 
 SPACES = [

@@ -43,8 +43,9 @@ _VULGAR = re.compile(r"(\d?)([\u00bc-\u00be\u2150-\u215e])")
 _SIGN = re.compile(r"^\u2013(?=\s*[\d.\\])")  # an en dash; between numbers it is a range
 _NARROW_SPACE = re.compile(r"\s*(?:(?<!\\)\\[,;:!> ]|~)\s*")
 _WIDE_SPACE = re.compile(
-    r"(?<!\\)\\(?:q?quad|enspace|enskip|thinspace|medspace|thickspace|negthinspace|space|hfill|newline)"
-    r"(?![A-Za-z])|\\hspace\*?\{[^{}]*\}|\\(?:text|mbox)\{\s*\}"
+    r"(?<!\\)\\(?:q?quad|enspace|enskip|thinspace|medspace|thickspace|negthinspace|space|hfill|newline"
+    r"|par|null|displaystyle|textstyle|scriptstyle)"
+    r"(?![A-Za-z])|\\hspace\*?\{[^{}]*\}|\\(?:text|mbox)\{\s*\}|\\[hv]?phantom\{[^{}]*\}"
 )
 _OPENING = re.compile(r"^(?:\s|\*\*|\\?\$|\\[(\[])+")
 _CLOSING = re.compile(r"(?:\s|\*\*|\\?\$|\\[)\]]|(?<!\.)\.)+$")

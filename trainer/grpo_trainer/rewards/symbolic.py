@@ -13,7 +13,8 @@ from typing import Any
 
 # The grammar adds or multiplies numerals that stand side by side: `{1}{2}` is 3, `1 000` is 0.
 _SIDE_BY_SIDE = re.compile(
-    r"""(?<![_^]) \d (?: \s | \\[,;:!\ ] | ~ )+ \{* \d    # 1 2, but not \int_0^1 2
+    r"""(?<![_^]) \d (?: \s | \\[,;:!\ ()] | [~$] )+ \{* \d   # 1 2, but not \int_0^1 2
+      | \d \s* (?: \\[lvd]?dots | \.\.\. ) \s* \d       # 1 \ldots 2
       | (?<![_^c}\]]) \d \{ \s* \d                      # 1{2}, but not \frac1{2} or \log_2{8}
       | (?<![A-Za-z}\]_^]) \{\d+\} \s* \{* \d           # {1}{2}, but not \frac{1}{2}
       | \d \s{2,} \\[dtc]?frac \s* \{? \d               # 1 \quad \frac{1}{2}, a wide space
@@ -25,6 +26,9 @@ _EXPONENT = re.compile(r"(?<![A-Za-z\d.])(\d+(?:\.\d*)?)[eE]([+-]?\d{1,3})(?![\d
 _DIGITS = 6
 _PRECISION = 30
 _RELATIVE, _ABSOLUTE = 5e-6, 1e-6
+_SET_BUILDER = re.compile(
+    r"\\\{\s*([a-z])\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid|\\vert|[:|])(.*\b\1\b.*)\\\}"
+)
 _UPRIGHT_LETTER = re.compile(r"\\math(?:rm|bf|it|sf)\s*\{([A-Za-z])\}")  # unknown to the grammar
 
 
@@ -38,6 +42,8 @@ def expression(text: str) -> Any | None:
     """The sympy object that LaTeX `text` denotes, None where it denotes none."""
     if _SIDE_BY_SIDE.search(text):
         return None
+    if builder := _SET_BUILDER.fullmatch(text.replace(r"\left", "").replace(r"\right", "").strip()):
+        text = builder[2]
     from math_verify import LatexExtractionConfig, parse
 
     # Only the box as a whole is read: looser extractions take a part of an answer for all of it.
