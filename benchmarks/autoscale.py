@@ -1,9 +1,9 @@
-"""The number of producers, chosen while the run goes on, against fixed ones, in virtual time.
+"""Autoscaled numbers of producers compared with fixed ones, in virtual time.
 
     PYTHONPATH=tests .venv/bin/python -m benchmarks.autoscale [--steps N]
 
-The rollout buffer and the autoscaler are the real ones; producers and trainer are traces: how long
-the completions to a prompt take, and how long a step.
+Rollout buffer and autoscaler are the real ones; producers and trainer are traces: the duration of
+the completions of a prompt, and of a step.
 """
 
 import argparse
@@ -24,7 +24,7 @@ GROUPS = 32
 MICROBATCH = 8
 TRAIN_SECONDS = 60.0
 COMING_SECONDS = 180.0
-"""From the wish for a producer to its first completion: a node, a pod, an engine."""
+"""From the request for a producer to its first completion: a node, a pod, an engine."""
 BOUNDS = Range(1, 8)
 FIXED = (1, 2, 4, 8)
 
@@ -64,10 +64,10 @@ class Outcome:
     wall: float = 0.0
     waited: float = 0.0
     producer_seconds: float = 0.0
-    """Of producers that are there or on their way."""
+    """Of producers that are ready or starting."""
     busy: float = 0.0
     numbers: tuple[int, ...] = ()
-    """Wanted, after each step."""
+    """Requested producers, after each step."""
 
 
 class Run:
@@ -106,7 +106,7 @@ class Run:
             batch = await take
             assert batch is not None
             waited = loop.time() - start
-            # As in a run: the next batch is asked for while this one is trained on.
+            # As in a run: the next batch is requested while this one is trained on.
             take = asyncio.create_task(self._buffer.take())
             await asyncio.sleep(TRAIN_SECONDS)
             self._buffer.commit(batch)
@@ -161,7 +161,7 @@ class Run:
 
 
 def simulate(duration: Duration, steps: int, producers: int, *, scaled: bool) -> Outcome:
-    """A run on a clock of its own."""
+    """A run on a virtual clock."""
     with asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(10_000_000)) as runner:
         return runner.run(Run(duration, steps, producers, scaled).go())
 

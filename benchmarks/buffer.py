@@ -1,4 +1,4 @@
-"""The rollout buffer's own time, against an `asyncio.Queue` that hands over the same groups.
+"""CPU time of the rollout buffer, compared with an `asyncio.Queue` of the same groups.
 
     .venv/bin/python -m benchmarks.buffer [--groups N] [--repeats N]
 
@@ -23,14 +23,14 @@ DEADLINE_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What the buffer needs to know of a scored group."""
+    """The part of a scored group that the buffer reads."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Who works on the buffer, and in which portions."""
+    """The clients of the buffer and their batch sizes."""
 
     producers: int
     groups_per_step: int
@@ -40,7 +40,7 @@ CASES = (Case(1, 32), Case(8, 32), Case(8, 512), Case(64, 512))
 
 
 async def through_buffer(case: Case, groups: int) -> None:
-    """Lease, complete, take and commit all groups; every step makes a version."""
+    """Lease, complete, take and commit all groups; every step creates a version."""
     buffer: RolloutBuffer[Group] = RolloutBuffer(
         PromptSource(groups, episodes=1, seed=0),
         groups_per_step=case.groups_per_step,
@@ -57,9 +57,7 @@ async def through_buffer(case: Case, groups: int) -> None:
         while leases := await buffer.lease(name, LEASED_AT_ONCE):
             for lease in leases:
                 buffer.complete(lease, Group(version), keep=True)
-            await asyncio.sleep(
-                0
-            )  # as after every completion of a real producer, others have a turn
+            await asyncio.sleep(0)  # as after every completion of a real producer, other tasks run
 
     async with asyncio.TaskGroup() as tasks:
         names = [f"producer-{index}" for index in range(case.producers)]
@@ -73,7 +71,7 @@ async def through_buffer(case: Case, groups: int) -> None:
 
 
 async def through_queue(case: Case, groups: int) -> None:
-    """The same hand-over with nothing known of prompts, versions or deadlines."""
+    """The same transfer without prompts, versions and deadlines."""
     queue: asyncio.Queue[Group] = asyncio.Queue(2 * case.groups_per_step)
     serials = iter(range(groups))
 
@@ -91,7 +89,7 @@ async def through_queue(case: Case, groups: int) -> None:
 
 
 def microseconds(work: Callable[[Case, int], Awaitable[None]], case: Case, groups: int) -> float:
-    """CPU time per group: one thread does it all, and other programs leave no trace in it."""
+    """CPU time per group: one thread does everything, and other processes do not affect it."""
 
     async def bounded() -> None:
         async with asyncio.timeout(DEADLINE_SECONDS):

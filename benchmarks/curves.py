@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.curves [--seeds N] [--steps N] [--only BACKEND ...]
 
-Settings are those of the quickstart and equal for both backends, but for the seed.
+Settings are those of the quickstart, equal for both backends except for the seed.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from .runs import Finished, run
 from .table import load, machine, table
 
 GOAL = 0.9
-"""Accuracy on held-out sums that counts as learnt."""
+"""Accuracy on held-out sums that counts as learned."""
 
 
 def manifest(backend: str, seed: int, steps: int, interval: int) -> dict[str, Any]:
@@ -47,14 +47,14 @@ def curve(directory: Path) -> dict[int, float]:
 
 
 def row(backend: str, seed: int, of_run: Finished, accuracies: dict[int, float]) -> list[str]:
-    """A line of the table."""
-    learnt = next((step for step, accuracy in accuracies.items() if accuracy >= GOAL), None)
+    """A row of the table."""
+    learned = next((step for step, accuracy in accuracies.items() if accuracy >= GOAL), None)
     first, *_, last = accuracies.values()
     points = " ".join(f"{accuracy:.2f}" for accuracy in accuracies.values())
     rate = of_run.summary["samples_per_second"]
     return [
         *(backend, str(seed), f"{first:.3f}", f"{last:.3f}"),
-        *("never" if learnt is None else str(learnt), f"{rate:.0f}", points),
+        *("never" if learned is None else str(learned), f"{rate:.0f}", points),
     ]
 
 
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=[str(b) for b in Backend])
     parser.add_argument("--deadline", type=float, default=600, help="seconds of one run (600)")
     arguments = parser.parse_args()
-    # By default a SIGTERM would leave the run that is under way behind.
+    # The default handler of SIGTERM would leave the current run behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     print(machine("torch", "colossalai", "transformers", "ray"))
     rows = []

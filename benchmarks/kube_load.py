@@ -1,4 +1,4 @@
-"""A load on the test cluster: when things first hold of many objects, and what it costs."""
+"""Load on the test cluster: when predicates first hold for many objects, and the cost."""
 
 import asyncio
 import contextlib
@@ -34,19 +34,19 @@ _HEARTBEATS = frozenset({"leases", "nodes"})
 
 @dataclass
 class Marks:
-    """When each of some predicates first held of each object, as a watch of them tells."""
+    """The time at which each predicate first held for each object, as a watch reports it."""
 
     key: Callable[[Object], str]
     holds: Mapping[str, Callable[[Object], bool]]
     times: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Mark -> key of the object -> time of the loop's clock."""
+    """Predicate -> key of the object -> time of the event loop."""
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def watch(self, api: client.ApiClient, path: str) -> None:
         """Follow a collection until cancelled.
 
-        The server ends a watch when it likes, as of a definition that is new. The next one begins
-        with all that there is.
+        The server may end a watch at any time, for instance of a new definition. The next one starts
+        with all existing objects.
         """
         while True:
             async for event in _events(api, path):
@@ -62,7 +62,7 @@ class Marks:
                 known[key] = asyncio.get_running_loop().time()
 
     async def until(self, mark: str, count: int) -> float:
-        """Wait until so many objects have a mark; when the last of them got it."""
+        """Wait until `count` objects satisfy a predicate; returns when the last one did."""
         async with self.changed:
             await self.changed.wait_for(lambda: len(self.times.get(mark, ())) >= count)
         return max(self.times[mark].values())
@@ -78,7 +78,7 @@ async def _events(api: client.ApiClient, path: str) -> AsyncIterator[Object]:
     )
     endless = aiohttp.ClientTimeout(total=None)
     response = await api.call_api(*request, _request_timeout=endless)
-    while response.status == 429:  # a new definition's store is not ready for watches at once
+    while response.status == 429:  # the storage of a new definition is not ready at once
         await asyncio.sleep(float(response.getheader("Retry-After", "1")))
         response = await api.call_api(*request, _request_timeout=endless)
     if response.status != 200:
@@ -89,7 +89,7 @@ async def _events(api: client.ApiClient, path: str) -> AsyncIterator[Object]:
 
 @contextlib.asynccontextmanager
 async def watching(api: client.ApiClient, watched: dict[str, Marks]) -> AsyncIterator[None]:
-    """The watches run inside the block, and break it when one of them fails."""
+    """Run watches inside the block; one that fails ends it."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(marks.watch(api, path)) for path, marks in watched.items()]
         yield
@@ -115,7 +115,7 @@ def samples(text: str, metric: str) -> list[tuple[dict[str, str], float]]:
 
 
 async def api_server_writes(api: client.ApiClient) -> Counter[str]:
-    """What the API server was asked to write so far, by anybody, by resource and subresource.
+    """Write calls to the API server so far, of all clients, by resource and subresource.
 
     Heartbeats of nodes and leaders are left out.
     """
@@ -132,7 +132,7 @@ async def api_server_writes(api: client.ApiClient) -> Counter[str]:
 
 
 def cpu_seconds() -> dict[str, float]:
-    """What has been used so far by the whole machine, and by servers that both kinds of job use."""
+    """CPU time so far of the whole machine, and of servers that both kinds of job use."""
     times = psutil.cpu_times()
     used = {"machine": sum(times) - times.idle - times.iowait - times.guest - times.guest_nice}
     for process in psutil.process_iter(["name", "cpu_times"]):
@@ -143,7 +143,7 @@ def cpu_seconds() -> dict[str, float]:
 
 
 async def settled(api: client.ApiClient) -> None:
-    """Returns once nothing was written for some seconds: what a start leaves behind has ended."""
+    """Return after some seconds without writes: the start has ended."""
     last = await api_server_writes(api)
     while True:
         await asyncio.sleep(10)
@@ -183,7 +183,7 @@ class Bench:
     async def create(
         self, group: str, version: str, namespace: str, plural: str, body: Object
     ) -> dict[str, float]:
-        """N of an object; returns by name when each was asked for."""
+        """Create N objects; returns the creation time of each by name."""
         asked: dict[str, float] = {}
 
         async def one(name: str) -> None:
@@ -197,7 +197,7 @@ class Bench:
         return asked
 
     async def clear(self, group: str, version: str, namespace: str, plural: str) -> None:
-        """Delete all of an object; returns when their pods are gone too."""
+        """Delete all objects of a kind; returns when their pods are gone too."""
         core = client.CoreV1Api(self.api)
         await self.custom.delete_collection_namespaced_custom_object(
             group, version, namespace, plural
@@ -209,7 +209,7 @@ class Bench:
 
 @dataclass
 class OperatorProcess:
-    """A running operator and what it takes."""
+    """A running operator and its resource usage."""
 
     process: psutil.Process
     url: str
@@ -220,7 +220,7 @@ class OperatorProcess:
         return float(times.user + times.system)
 
     async def calls(self) -> Counter[str]:
-        """What it says it has asked of the API server so far, by verb and resource."""
+        """API calls that it has counted so far, by verb and resource."""
         found: Counter[str] = Counter()
         for labels, value in samples(await self._get("/metrics"), _OWN_CALLS):
             found[f"{labels['verb']} {labels['resource']}"] += int(value)
@@ -229,16 +229,16 @@ class OperatorProcess:
     async def until_ready(self) -> None:
         async with asyncio.timeout(60):
             while await self._get("/readyz") != "ok":
-                await asyncio.sleep(_SAMPLE_SECONDS)  # a health endpoint can only be asked again
+                await asyncio.sleep(_SAMPLE_SECONDS)  # a health endpoint can only be polled
 
     async def until_knows(self, jobs: int) -> None:
-        """Returns once its metrics tell of so many jobs."""
+        """Return once its metrics count `count` jobs."""
         async with asyncio.timeout(60 + jobs):
             while sum(n for _, n in samples(await self._get("/metrics"), _OWN_JOBS)) < jobs:
                 await asyncio.sleep(_SAMPLE_SECONDS)
 
     async def sample(self) -> None:
-        """Follow its memory until cancelled."""
+        """Sample its memory until cancelled."""
         while True:
             self.peak_bytes = max(self.peak_bytes, self.process.memory_info().rss)
             await asyncio.sleep(_SAMPLE_SECONDS)
@@ -254,7 +254,7 @@ class OperatorProcess:
 async def operator(
     kubeconfig: Path, namespace: str, head_url_template: str, log: Path
 ) -> AsyncIterator[OperatorProcess]:
-    """The operator in a process of its own, for one namespace; ends with the block."""
+    """The operator as a child process, for one namespace; ends with the block."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]

@@ -20,7 +20,7 @@ _IMPOSSIBLE = -20.0
 
 
 def reward(completion: str, row: dict[str, Any]) -> float:
-    """Something that differs within a group."""
+    """A reward that differs within a group."""
     return 10.0 * (len(completion) % 2)
 
 
@@ -50,7 +50,7 @@ def save_model(directory: Path) -> Path:
             layer.self_attn.o_proj.weight.zero_()
             layer.mlp.down_proj.weight.zero_()
         model.model.embed_tokens.weight.copy_(torch.eye(VOCAB_SIZE))
-        model.model.norm.weight.fill_(VOCAB_SIZE**-0.5)  # undoes what it makes of a unit vector
+        model.model.norm.weight.fill_(VOCAB_SIZE**-0.5)  # undoes the scaling of a unit vector
         model.lm_head.weight.fill_(_IMPOSSIBLE)
         for token, following in _odds(tokenizer).items():
             for successor, share in following.items():
@@ -61,7 +61,7 @@ def save_model(directory: Path) -> Path:
 
 
 def _odds(tokenizer: Any) -> dict[int, dict[int, float]]:
-    """Token -> what follows it, and how often."""
+    """Token -> the tokens that follow it, with their probabilities."""
     ids = tokenizer.convert_tokens_to_ids
     begin, short, long, end = ids("<assistant>"), ids("s"), ids("l"), tokenizer.eos_token_id
     return {
@@ -72,7 +72,7 @@ def _odds(tokenizer: Any) -> dict[int, dict[int, float]]:
 
 
 def overrides(model: Path) -> dict[str, dict[str, Any]]:
-    """Sections of a manifest that make a run one on this task."""
+    """Sections of a manifest for a run of this task."""
     return {
         "model": {"path": str(model)},
         "algorithm": {"learningRate": 1e-9},

@@ -1,13 +1,12 @@
-"""The operator under load: many GRPOJobs at once, against as many RayJobs of the same shape.
+"""The operator under load: many GRPOJobs at once, compared with as many RayJobs.
 
     PYTHONPATH=tests .venv/bin/python -m benchmarks.operator [--jobs N,N,...] [--rest-seconds N]
 
-Each N has a test cluster of its own (see docs/development/test-cluster.md) with the real KubeRay,
-which meets GRPOJobs, RayJobs, and GRPOJobs again, so that a control plane that grows warm or slow
-shows in the difference of the first and the third. No pod runs anything there. A stand-in for Ray
-answers the operator, so GRPOJobs come to Running; KubeRay has none to speak to, so RayJobs are
-followed to the moment before they would submit (InteractiveMode: Waiting), and GRPOJobs past the
-same point (ClusterReady).
+Each N has its own test cluster (see docs/development/test-cluster.md) with the real KubeRay. It
+receives GRPOJobs, RayJobs, and GRPOJobs again: the difference of the first and the third shows the
+drift of the control plane. Pods run nothing. A stub of Ray answers the operator, so GRPOJobs reach
+Running; KubeRay has none to call, so RayJobs are followed until they wait for a submission
+(InteractiveMode: Waiting), and GRPOJobs past the same point (ClusterReady).
 """
 
 import argparse
@@ -50,7 +49,7 @@ RAY = ("ray.io", "v1")
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What has been spent up to a moment."""
+    """Resource usage up to a point in time."""
 
     writes: Counter[str]
     calls: Counter[str]
@@ -64,7 +63,7 @@ class Counts:
 
 
 async def grpo_jobs(bench: Bench, ray: FakeRay, namespace: str, rest_seconds: float) -> Operated:
-    """Measure GRPOJobs, and the operator once nothing happens any more."""
+    """Measure GRPOJobs, and the operator at rest."""
     await bench.prepare(namespace)
     marks = Marks(_name, {"ready": _cluster_ready, **{p: _in_phase(p) for p in Phase}})
     pods = Marks(_job_and_pod, {"ready": is_ready})
@@ -112,7 +111,7 @@ async def grpo_jobs(bench: Bench, ray: FakeRay, namespace: str, rest_seconds: fl
 
 
 async def restarted(bench: Bench, ray: FakeRay, namespace: str) -> Restarted:
-    """Measure an operator that finds all jobs Running, by one before it."""
+    """Measure an operator that starts while all jobs are Running."""
     writes, start = await api_server_writes(bench.api), _now()
     log = bench.logs / f"operator-{bench.jobs}-{namespace}-restarted.log"
     async with operator(bench.kubeconfig, namespace, ray.url_template, log) as process:
@@ -128,7 +127,7 @@ async def ray_jobs(bench: Bench, namespace: str, cluster: Object) -> Run:
     await bench.prepare(namespace)
     marks = Marks(_name, {"ready": lambda job: _status(job, "jobDeploymentStatus") == "Waiting"})
     clusters = Marks(_name, {"ready": _ray_ready})
-    # As with GRPOJobs, so that both bear the same watches.
+    # As with GRPOJobs, so that both have the same watches.
     pods = Marks(_name, {"ready": is_ready})
     root = f"/apis/ray.io/v1/namespaces/{namespace}"
     watched = {
@@ -156,7 +155,7 @@ async def ray_jobs(bench: Bench, namespace: str, cluster: Object) -> Run:
 
 
 async def measure(jobs: int, rest_seconds: float, state: Path) -> Measured:
-    """All three on one new control plane, each within a deadline."""
+    """Measure all three on one new control plane, each within a deadline."""
     nodes = ("--nodes", str(2 + 2 * jobs // JOBS_PER_NODE))
     deadline = 180 + 4.0 * jobs
     with running_cluster(state / str(jobs), *nodes) as cluster:
@@ -190,7 +189,7 @@ async def _install(api: client.ApiClient) -> None:
 
 
 async def _cluster_of(bench: Bench, namespace: str) -> Object:
-    """The spec of a RayCluster as the operator makes it."""
+    """The spec of a RayCluster as the operator renders it."""
     found = await bench.custom.list_namespaced_custom_object(*RAY, namespace, "rayclusters")
     spec: Object = found["items"][0]["spec"]
     return spec
@@ -266,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             measured = asyncio.run(measure(jobs, options.rest_seconds, state))
             found += rows(measured)
             report(measured)
-            # Of all sizes so far: the next takes long, and may be too large for the machine.
+            # The table of all sizes so far: the next size may be too large for the machine.
             print(table(HEAD, found), flush=True)
 
 

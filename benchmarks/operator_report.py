@@ -1,4 +1,4 @@
-"""What the benchmark of the operator has measured, and its table."""
+"""Measurements of the operator benchmark, and their table."""
 
 import sys
 from collections import Counter
@@ -14,25 +14,25 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How many jobs of one kind fared. Seconds are from a job's creation unless said otherwise."""
+    """Measurements of N jobs of one kind. Seconds are from the creation of a job, unless stated."""
 
     created: float
     """From the first creation to the last."""
     clusters: float
     """From the first creation until the last RayCluster was ready."""
     ready: tuple[float, ...]
-    """Of each job, until its own status says that its pods are."""
+    """Of each job, until its status reports ready pods."""
     writes: Counter[str]
-    """API server's count, by anybody, up to the last job's readiness."""
+    """Write calls of all clients, counted by the API server, until the last job is ready."""
     cpu: Mapping[str, float]
-    """Seconds used up to then: by the machine, benchmark and all, and by some servers."""
+    """CPU seconds until then: of the machine, benchmark included, and of some servers."""
     load: float
-    """Load average of the last minute, at that moment."""
+    """Load average of the last minute, at that time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operated:
-    """What only the operator is asked."""
+    """Measurements of the operator only."""
 
     run: Run
     running: tuple[float, ...]
@@ -40,7 +40,7 @@ class Operated:
     phases: int
     """Changes of phase."""
     latencies: tuple[float, ...]
-    """Seconds from a job's last pod being Ready to its status telling so."""
+    """Seconds from Ready of the last pod of a job to its status."""
     cpu: float
     rest_seconds: float
     rest_cpu: float
@@ -51,14 +51,14 @@ class Operated:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """An operator that is started while all jobs are Running."""
+    """An operator that starts while all jobs are Running."""
 
     seconds: float
-    """From its start until it knows all jobs."""
+    """From its start until its metrics count all jobs."""
     cpu: float
     peak_bytes: int
     writes: Counter[str]
-    """By anybody, from before its start until some seconds after."""
+    """Of all clients, from before its start until some seconds after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def _restarted_rows(restarted: Restarted) -> list[tuple[str, str]]:
 
 
 def report(measured: Measured) -> None:
-    """The counts behind the table, for who wants to know what was written."""
+    """The counts of writes behind the table."""
     print(f"{measured.jobs} jobs: {load()}", file=sys.stderr)
     for name, operated in (("first", measured.first), ("second", measured.second)):
         print(name, "writes", dict(operated.run.writes), file=sys.stderr)

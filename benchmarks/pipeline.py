@@ -1,9 +1,9 @@
-"""Throughput of whole training runs: synchronous against overlapped, on the quickstart's task.
+"""Throughput of whole training runs, synchronous and overlapped, on the quickstart's task.
 
     .venv/bin/python -m benchmarks.pipeline [--steps N] [--repeats N] [--only NAME ...]
 
 Every run is a `grpo run` of its own, with real Ray, ColossalAI and transformers. Each repeat runs
-all configurations one after the other, so that a change of the machine's load meets all of them;
+all configurations in turn, so that a change of the load of the machine affects all of them;
 a ratio is taken within its repeat.
 """
 
@@ -30,7 +30,7 @@ from .trl import OtherTrainer
 QUICKSTART = Path(__file__).parents[1] / "examples" / "quickstart.yaml"
 MIB = 1 << 20
 LAST_STEPS = 10
-"""Steps at the end over which the reward is averaged: a single step's is noise."""
+"""Steps at the end over which the reward is averaged: single steps are noisy."""
 
 Overrides = Mapping[str, Mapping[str, Any]]
 """Section of the spec -> fields."""
@@ -57,7 +57,7 @@ CONFIGURATIONS: Mapping[str, Overrides] = {
     "consumers-2": {
         **_stale(2),
         "consumers": {"processesPerReplica": 2},
-        # Per data-parallel group: a step has as many prompts as everywhere else.
+        # Per data-parallel group: the prompts of a step are those of all configurations.
         "batch": {"trainBatchSize": 16, "trainMinibatchSize": 16},
     },
     "collective": {
@@ -77,18 +77,18 @@ CONFIGURATIONS: Mapping[str, Overrides] = {
 
 
 def producer_idle(run: Finished) -> float:
-    """Share of the time; the steps differ in length."""
+    """Share of the time: steps differ in duration."""
     return fmean(run.series("grpo_producer_idle_ratio"), run.series("seconds"))
 
 
 def train_seconds(run: Finished) -> float:
-    """Of the median step, without the first, which warms up."""
+    """Seconds of the median step, without the first one, which warms up."""
     totals = run.series("grpo_phase_seconds_total_train")
     return median(after - before for before, after in pairwise(totals))
 
 
 def milliseconds(run: Finished, metric: str) -> float:
-    """Of the median step."""
+    """The median step."""
     return 1000 * median(run.series(metric))
 
 
@@ -126,7 +126,7 @@ def manifest(overrides: Iterable[Overrides], steps: int) -> dict[str, Any]:
 
 
 def render(runs: Mapping[str, Sequence[AnyRun]]) -> str:
-    """A row per configuration: medians, and below them the lowest and highest value."""
+    """A row per configuration: medians, and below them the lowest and the highest value."""
     rows = []
     for name, of_name in runs.items():
         others = (_values(of_name, heading, form, value) for heading, form, value in COLUMNS)
@@ -148,7 +148,7 @@ def _rates(runs: Sequence[AnyRun]) -> list[float]:
 
 
 def _ratio(runs: Mapping[str, Sequence[AnyRun]], name: str) -> str:
-    """Throughput over that of the task's synchronous run of the same repeat."""
+    """Throughput relative to the synchronous run of the task in the same repeat."""
     reference = TAIL_SYNCHRONOUS if _long_tailed(name) else SYNCHRONOUS
     if reference not in runs:
         return "-"
@@ -186,11 +186,11 @@ def _long_tailed(name: str) -> bool:
 
 
 def _can_run(name: str) -> bool:
-    """Whether the environment that it needs is here; says so if not."""
+    """Whether its environment exists; reports it if not."""
     needed = trl.PYTHON if name == TRL else vllm_python() if "vllm" in name else None
     if needed is None or needed.exists():
         return True
-    print(f"left out: {name}, there is no {needed}", file=sys.stderr)
+    print(f"skipped {name}: {needed} does not exist", file=sys.stderr)
     return False
 
 
@@ -200,7 +200,7 @@ def parser() -> argparse.ArgumentParser:
     described.add_argument("--repeats", type=int, default=3, help="runs per configuration (3)")
     described.add_argument(
         "--only", action="append", choices=CONFIGURATIONS, metavar="NAME",
-        help=f"leave out the others; may be repeated: {', '.join(CONFIGURATIONS)}",
+        help=f"run only this; repeatable: {', '.join(CONFIGURATIONS)}",
     )  # fmt: skip
     described.add_argument("--deadline", type=float, default=300, help="seconds of one run (300)")
     described.add_argument("--keep", type=Path, metavar="DIR", help="keep the run directories")
@@ -209,7 +209,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     arguments = parser().parse_args()
-    # By default a SIGTERM would leave the run that is under way behind.
+    # The default handler of SIGTERM would leave the current run behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     header = machine("torch", "colossalai", "transformers", "ray")
     with tempfile.TemporaryDirectory(prefix="grpo-benchmark-") as temporary:

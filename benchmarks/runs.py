@@ -1,4 +1,4 @@
-"""`grpo run` in a process of its own, watched from outside until all of it has ended."""
+"""`grpo run` as a child process, observed until all of its processes have ended."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from grpo_trainer.reporting.history import STEP, of_event, read_rows
 
 DRIVER, PRODUCER, CONSUMER = "driver", "producer", "consumer"
 _ACTORS = {"ray::Producer": PRODUCER, "ray::Consumer": CONSUMER}
-"""How the title of a Ray actor's process begins, and the role that the actor plays."""
+"""Prefix of the process title of a Ray actor, and the role of the actor."""
 
 _SAMPLE_SECONDS = 1.0
 _END_SECONDS = 30.0
@@ -24,15 +24,15 @@ _END_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What a run left, and what was seen of it."""
+    """The output of a run, and what was measured from outside."""
 
     summary: dict[str, Any]
     steps: list[dict[str, Any]]
     """Rows of metrics.jsonl, one per step."""
     peak_bytes: dict[str, int]
-    """Largest resident set of any process, by role, with what it maps of the object store."""
+    """Largest resident set of any process, by role, including mappings of the object store."""
     foreign_cpu: float
-    """Share of the machine's CPU time that went to others meanwhile."""
+    """Share of the CPU time of the machine that other processes used."""
 
     def series(self, metric: str) -> list[float]:
         """A metric's value in every step that has one."""
@@ -47,10 +47,10 @@ class _Watch:
     peaks: dict[str, int] = field(default_factory=dict)
     seen: dict[int, psutil.Process] = field(default_factory=dict)
     cpu_seconds: dict[int, float] = field(default_factory=dict)
-    """By process id, up to the process's last sample."""
+    """By process id, up to the last sample of the process."""
 
     def sample(self) -> None:
-        """Look at every process once."""
+        """Sample every process once."""
         try:
             processes = [self.root, *self.root.children(recursive=True)]
         except psutil.NoSuchProcess:
@@ -73,7 +73,7 @@ class _Watch:
         return next((role for name, role in _ACTORS.items() if title.startswith(name)), None)
 
     def end(self) -> None:
-        """Wait for the end of every process that was seen, and kill those that do not end."""
+        """Wait until every known process has ended, and kill those that do not end."""
         _, alive = psutil.wait_procs(list(self.seen.values()), timeout=_END_SECONDS)
         for process in alive:
             process.kill()
@@ -122,7 +122,7 @@ def run(manifest: Mapping[str, Any], directory: Path, *, seconds: float) -> Fini
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it ends before the next sample is due."""
+    """Whether the process ends before the next sample is due."""
     try:
         process.wait(_SAMPLE_SECONDS)
     except subprocess.TimeoutExpired:
@@ -135,6 +135,6 @@ def _tail(log: Path) -> str:
 
 
 def _busy_seconds() -> float:
-    """CPU time that all processes of the machine have used."""
+    """CPU time of all processes of the machine."""
     times = psutil.cpu_times()
     return float(times.user + times.system + getattr(times, "nice", 0.0))

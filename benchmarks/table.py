@@ -1,4 +1,4 @@
-"""What all benchmarks print: the machine they ran on, and one aligned table."""
+"""Output of all benchmarks: the machine, and one aligned table."""
 
 import os
 import platform
@@ -26,19 +26,19 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """Raises ValueError for no values at all."""
+        """Raises ValueError without values."""
         if not values:
             raise ValueError("values: a spread needs at least one")
         return cls(median(values), min(values), max(values), len(values))
 
     def __format__(self, spec: str) -> str:
-        """`median (lowest-highest)`; of a single value, or of equal ones, no range."""
+        """`median (lowest-highest)`; without the range if all values are equal."""
         middle, low, high = (format(v, spec) for v in (self.median, self.low, self.high))
         return middle if low == high else f"{middle} ({low}-{high})"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lines of aligned columns: text to the left, all behind the first column to the right.
+    """Lines of aligned columns: the first column to the left, all others to the right.
 
     A heading or a cell may have several lines. Headings stand at the bottom of their space, cells
     at the top of theirs.
@@ -65,7 +65,7 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def machine(*packages: str) -> str:
-    """Processor, memory, versions, threads, and how busy the machine is at this moment."""
+    """Processor, memory, versions, threads and load average."""
     memory = psutil.virtual_memory().total / GIB
     versions = [f"{name} {version(name)}" for name in packages]
     threads = os.environ.get("OMP_NUM_THREADS", "unset")
@@ -79,12 +79,12 @@ def machine(*packages: str) -> str:
 
 
 def load() -> str:
-    """The load average, in words."""
+    """The load average as text."""
     return "load average " + ", ".join(f"{value:.2f}" for value in psutil.getloadavg())
 
 
 def _processor() -> str:
-    """Linux alone knows its processor's name, in a file."""
+    """The name of the processor, from /proc/cpuinfo on Linux."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer as another run of the pipeline benchmark, in a process of its own."""
+"""TRL's GRPOTrainer as a run of the pipeline benchmark, in a child process."""
 
 import json
 import os
@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).with_name("trl_run.py")
 
 @dataclass(frozen=True, slots=True)
 class OtherTrainer:
-    """What a trainer says of itself that is not ours."""
+    """The measurements that another trainer reports."""
 
     samples_per_second: float
     reward: float
@@ -47,13 +47,13 @@ def run(manifest: Mapping[str, Any], last_steps: int, *, seconds: float) -> Othe
     }
     environment = {
         **os.environ,
-        # More of them spend their time waiting for each other, at this size.
+        # At this size more threads only wait for each other.
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "HF_HUB_OFFLINE": "1",
     }
     try:
         done = subprocess.run(
-            # Beside the script lies a module with the name of a standard one.
+            # The directory of the script has a module with the name of a standard one.
             [str(PYTHON), "-P", str(SCRIPT)],
             input=json.dumps(task),
             capture_output=True,

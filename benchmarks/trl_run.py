@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer on the quickstart's task, in an environment of its own.
+"""TRL's GRPOTrainer on the quickstart's task, in its own environment.
 
     .venv-trl/bin/python benchmarks/trl_run.py < task.json
 
@@ -17,7 +17,7 @@ ANSWER = re.compile(r"\\boxed\{([^{}]*)\}")
 
 
 def right(completion: str, answer: str) -> bool:
-    """Whether the last boxed number is the answer, which the built-in data give as a number."""
+    """Whether the last boxed number is the reference answer, a number in the built-in data."""
     found = ANSWER.findall(completion)
     return bool(found) and found[-1].strip() == answer
 

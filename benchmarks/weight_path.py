@@ -1,4 +1,4 @@
-"""The way of a weight version through the real actors of a run; `weights.py` prints its times."""
+"""Transfer of a weight version through the real actors of a run; `weights.py` prints its times."""
 
 import asyncio
 import time
@@ -22,9 +22,9 @@ from grpo_trainer.spec import Backend, Dtype, GRPOJob, GRPOJobSpec, resolve_algo
 from grpo_trainer.transport.plan import GroupMember
 
 DEADLINE_SECONDS = 300.0
-"""Of every call."""
+"""Deadline of every call."""
 WARM_UP = 2
-"""Versions before the first that counts: they touch every page for the first time."""
+"""Versions that are not measured: they touch every memory page for the first time."""
 
 T = TypeVar("T")
 
@@ -42,19 +42,19 @@ class Trip:
     """Seconds for one version."""
 
     memcpy: float
-    """The reference: its bytes from one array to another, in this process."""
+    """The reference: a copy of its bytes between arrays, in this process."""
     snapshot: float
-    """Into the consumer's host buffer, before it trains on."""
+    """To the host buffer of the consumer; training waits for it."""
     publish: float
-    """From there into the object store, beside the next step."""
+    """From there to the object store; overlaps the next step."""
     deliver: float
-    """From the object store into the producer's model, the call included."""
+    """From the object store to the producer's model, including the call."""
     apply: float
-    """The part of it during which generation stands still."""
+    """The part of it during which generation stops."""
     broadcast: float
-    """From the host buffer into the producer's model by the collective transport."""
+    """From the host buffer to the producer's model by the collective transport."""
     receive: float
-    """The part of it during which generation stands still."""
+    """The part of it during which generation stops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Measured:
 
 
 def measure(sizes: list[Size], versions: int, threads: int, directory: Path) -> list[Measured]:
-    """Send `versions` of each size through actors with so many threads of torch."""
+    """Send `versions` of each size through actors with `threads` threads of torch."""
     models = [_save_model(directory / f"model-{index}", size) for index, size in enumerate(sizes)]
     actors = {"replicas": 1, "accelerator": "cpu"}
     spec = GRPOJob.model_validate(
@@ -166,7 +166,7 @@ async def _trip(consumers: ConsumerGroup, producer: Any, version: int) -> tuple[
 
 
 async def _join(consumers: ConsumerGroup, producer: Any) -> None:
-    """Make them a group for broadcasts."""
+    """Create the broadcast group."""
     await producer.ready.remote()
     stages = await consumers.weights.open_group(2, "gloo")
     seats = [GroupMember(stage, 1, 2, "gloo") for stage in stages]
@@ -177,7 +177,7 @@ async def _join(consumers: ConsumerGroup, producer: Any) -> None:
 
 
 async def _broadcast(consumers: ConsumerGroup, producer: Any, version: int) -> float:
-    """Returns the seconds that generation stood still."""
+    """Returns the seconds that generation stopped."""
     receiving = producer.receive_weights.remote(version)
     fault, seconds = await asyncio.gather(consumers.weights.send(version), receiving)
     assert not fault, fault

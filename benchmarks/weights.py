@@ -1,4 +1,4 @@
-"""Weights on their way from consumer to producer, against a plain copy of the same bytes.
+"""Weight transfer from consumer to producer, compared with a plain copy of the same bytes.
 
     .venv/bin/python -m benchmarks.weights [--repeats N] [--threads N] [--only MB ...]
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from .weight_path import Measured
 
 SIZES = {"1.6": (128, 320), "50": (768, 2048), "500": (2048, 8192)}
-"""Megabytes of a model, about, and its hidden and intermediate width."""
+"""Approximate megabytes of a model -> its hidden and intermediate width."""
 
 
 def rows(measured: "Measured") -> list[list[str]]:
-    """A row for each part of the way, the reference first."""
+    """A row for each part of the transfer, the reference first."""
     lines = []
     for part in (field.name for field in fields(measured.trips[0])):
         seconds = Spread.of([getattr(trip, part) for trip in measured.trips])
@@ -39,12 +39,12 @@ def rows(measured: "Measured") -> list[list[str]]:
 
 
 def settle_environment() -> None:
-    """As a run does before Ray is imported: every process reads these when it starts."""
+    """Set as a run does before Ray is imported: every process reads these when it starts."""
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(16))
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # By default a SIGTERM would leave Ray's processes behind for a while.
+    # The default handler of SIGTERM would leave Ray's processes behind for a while.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""Draws a dashboard's rows from a Prometheus, where there is no Grafana to look at them.
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["matplotlib>=3.9"]
+# ///
+"""Draws the rows of a dashboard from the data of a Prometheus server, without Grafana.
 
-    draw.py DASHBOARD.json URL BEGIN END OUT_PREFIX [NAME=VALUE...]
+    uv run hack/dashboards/draw.py DASHBOARD.json URL BEGIN END OUT_PREFIX [NAME=VALUE...]
 
-BEGIN and END are seconds since 1970, the last arguments are the choices at the dashboard's top. It
-writes OUT_PREFIX-<row>.png for each row. It needs matplotlib, which the project does not.
+BEGIN and END are Unix times in seconds; NAME=VALUE sets a dashboard variable. Each row is written
+to OUT_PREFIX-<row>.png. The project does not need matplotlib, so the script declares it for uv.
 """
 
 import json
@@ -39,13 +43,13 @@ _CARD, _GRID, _TEXT = "#f5f6f8", "#dfe2e6", "#24292e"
 class Line:
     legend: str
     times: list[float]
-    """Minutes since the beginning."""
+    """Minutes since BEGIN."""
     values: list[float]
 
 
 @dataclass(frozen=True)
 class Source:
-    """A Prometheus, a time range and the reader's choices."""
+    """A Prometheus server, a time range and the values of the dashboard variables."""
 
     url: str
     begin: float
@@ -53,7 +57,7 @@ class Source:
     choices: Mapping[str, str]
 
     def lines(self, target: Mapping[str, Any]) -> list[Line]:
-        """What a query shows over the time range."""
+        """The series of a query over the time range."""
         expr = re.sub(r"\$(\w+)", lambda found: self.choices[found[1]], target["expr"])
         step = (self.end - self.begin) / _STEPS
         parameters = {"query": expr, "start": self.begin, "end": self.end, "step": step}
@@ -76,7 +80,7 @@ class Source:
 
 
 def rows(dashboard: Mapping[str, Any]) -> dict[str, list[Panel]]:
-    """The panels under each heading."""
+    """The panels of each row, by its title."""
     found: dict[str, list[Panel]] = {}
     for panel in dashboard["panels"]:
         if panel["type"] == "row":
@@ -108,11 +112,11 @@ def draw_row(title: str, panels: list[Panel], source: Source) -> Figure:
 def _draw(
     figure: Figure, inches: tuple[float, float, float, float], panel: Panel, lines: list[Line]
 ) -> None:
-    """A card with the panel on it; left, bottom, width and height are given."""
+    """Draw a panel into a rectangle: left, bottom, width and height in inches."""
     wide, high = figure.get_size_inches()
 
     def inside(left: float, bottom: float, right: float, top: float) -> tuple[float, ...]:
-        """The card's rectangle less these margins, in shares of the figure."""
+        """The rectangle without these margins, in shares of the figure."""
         x, y, width, height = inches
         return (
             (x + left) / wide,
@@ -131,7 +135,7 @@ def _draw(
 
 
 def _figures(axes: Axes, panel: Panel, lines: list[Line]) -> None:
-    """The newest value of each line, in the colour of its level."""
+    """The newest value of each line, in the colour of its threshold."""
     axes.axis("off")
     defaults = panel["fieldConfig"]["defaults"]
     for i, line in enumerate(lines):
@@ -176,7 +180,7 @@ def _graph(axes: Axes, panel: Panel, lines: list[Line]) -> None:
 
 
 def _frame(axes: Axes, defaults: Mapping[str, Any], lines: list[Line]) -> None:
-    """Scales, grid and the levels that are good and bad."""
+    """Scales, grid and thresholds."""
     low, high = axes.get_ylim()
     if "max" in defaults:
         low, high = defaults["min"], defaults["max"] * 1.02
@@ -188,7 +192,7 @@ def _frame(axes: Axes, defaults: Mapping[str, Any], lines: list[Line]) -> None:
             axes.axhline(step["value"], color=_NAMED[step["color"]], linewidth=0.8, dashes=(4, 3))
     unit = defaults["unit"]
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _text(value, unit, None)))
-    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} min"))
     axes.tick_params(labelsize=7.5, colors=_TEXT, length=0)
     axes.grid(color=_GRID, linewidth=0.8)
@@ -199,7 +203,7 @@ def _frame(axes: Axes, defaults: Mapping[str, Any], lines: list[Line]) -> None:
 
 
 def _text(value: float, unit: str, decimals: int | None) -> str:
-    """A value with its unit, as Grafana would write it."""
+    """A value with its unit, in the style of Grafana."""
     if unit == "percentunit":
         return f"{100 * value:.3g} %" if decimals is None else f"{100 * value:.{decimals}f} %"
     if unit == "s":
@@ -209,9 +213,10 @@ def _text(value: float, unit: str, decimals: int | None) -> str:
         elif abs(value) >= 120:
             scale, name = _SECONDS[2]
         return f"{value * scale:.3g} {name}"
+    suffix = unit.removeprefix("suffix:") if unit.startswith("suffix:") else ""
     if abs(value) >= 10_000:
-        return f"{value / 1000:g} K"
-    return f"{value:g}" if decimals is None else f"{value:.{decimals}f}"
+        return f"{value / 1000:.3g} K{suffix}"
+    return (f"{value:.4g}" if decimals is None else f"{value:.{decimals}f}") + suffix
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The job's dashboard and alerts on what a real run exports to a real Prometheus.
+"""The dashboard and the alerts of a job, with a real Prometheus that scrapes a real run.
 
 Aspects: every panel and every alert has data, the number of series is bounded.
 """
@@ -24,11 +24,11 @@ from support.runs import Run, manifest
 JOB = {"namespace": "team", "grpojob": "sums"}
 SECONDS = 20
 SERIES_OF_A_JOB = 60
-"""One for each metric and each of the few values of its label: none a step, none a worker."""
+"""One per metric and value of its label: none per step, none per worker."""
 
 REWARD = '''
 def reward(completion, row):
-    """Digits that are right; some completions cannot be scored."""
+    """Share of correct digits; some completions cannot be scored."""
     said = completion.removeprefix("\\\\boxed{").removesuffix("}")
     if sum(map(ord, said)) % 11 == 0:
         raise ValueError(said)
@@ -44,7 +44,7 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """A run without end that has had an evaluation, a checkpoint, scoring errors and a loss."""
+    """A running job after an evaluation, a checkpoint, scoring errors and a lost producer."""
     tmp = tmp_path_factory.mktemp("watched")
     (tmp / "rewards.py").write_text(REWARD)
     file = manifest(

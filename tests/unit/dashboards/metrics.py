@@ -11,7 +11,7 @@ _NAME = re.compile(r"\bgrpo_[a-z_]+")
 
 
 def exported() -> dict[str, str]:
-    """The names of all series, each with the metric it belongs to."""
+    """The names of all series, with the metric of each."""
     families = {(m.name.removesuffix("_total"), str(m.kind)) for m in METRICS}
     families |= {(family.name, family.type) for family in Metrics().registry.collect()}
     return {
@@ -20,5 +20,5 @@ def exported() -> dict[str, str]:
 
 
 def named(expressions: Iterable[str]) -> set[str]:
-    """The series that the expressions ask for."""
+    """The series that the expressions read."""
     return {name for expression in expressions for name in _NAME.findall(expression)}

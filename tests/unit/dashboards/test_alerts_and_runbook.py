@@ -1,4 +1,4 @@
-"""The alert rules as those who are woken by them need them: named, explained, with a way out.
+"""The alert rules: exported series, texts, and a section of the runbook for each.
 
 Whether they fire when they should is tested with Prometheus itself.
 """
@@ -19,23 +19,23 @@ each_alert = pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["al
 
 
 def section(alert: str) -> str:
-    """What the runbook says of an alert."""
+    """The section of the runbook about an alert."""
     return RUNBOOK.partition(f"\n## {alert}\n")[2].partition("\n## ")[0]
 
 
 @each_alert
-def test_an_alert_asks_only_for_series_that_are_exported(rule: dict[str, Any]) -> None:
+def test_an_alert_reads_only_series_that_are_exported(rule: dict[str, Any]) -> None:
     assert named([rule["expr"]]) - exported().keys() == set()
 
 
 @each_alert
-def test_an_alert_says_what_is_wrong_and_how_urgent_it_is(rule: dict[str, Any]) -> None:
+def test_an_alert_has_texts_and_a_severity(rule: dict[str, Any]) -> None:
     assert rule["annotations"]["summary"] and rule["annotations"]["description"]
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
 
 
 @each_alert
-def test_an_alert_leads_to_its_section_of_the_runbook(rule: dict[str, Any]) -> None:
+def test_an_alert_links_to_its_section_of_the_runbook(rule: dict[str, Any]) -> None:
     assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
     for heading in ("**Meaning.**", "**Causes.**", "**Look.**", "**Remedy.**"):
         assert heading in section(rule["alert"]), heading
@@ -53,5 +53,5 @@ def test_the_page_on_monitoring_lists_all_alerts_with_their_severity() -> None:
 
 
 @pytest.mark.parametrize("line", sorted(set(COMMANDS)))
-def test_a_command_of_the_plugin_in_the_runbook_is_one(line: str) -> None:
+def test_a_plugin_command_in_the_runbook_parses(line: str) -> None:
     build_parser().parse_args(shlex.split(line))

@@ -1,7 +1,7 @@
-"""The dashboards of the chart: up to date, whole, and about what is exported.
+"""The dashboards of the chart: up to date, complete, and limited to exported metrics.
 
 Aspects: generated from their source, every name in a query is exported, every metric is shown,
-what Grafana needs of a panel, what a reader needs of one, the choices at the top.
+layout and identity of panels, descriptions, dashboard variables, thresholds.
 """
 
 import json
@@ -24,13 +24,13 @@ def expressions(dashboard: Path) -> list[str]:
     return [target["expr"] for panel in panels(dashboard) for target in panel["targets"]]
 
 
-def test_the_dashboards_are_those_of_their_source() -> None:
+def test_the_dashboards_are_up_to_date_with_their_source() -> None:
     command = [sys.executable, str(ROOT / "hack/dashboards/generate.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, f"run hack/dashboards/generate.py\n{done.stdout}{done.stderr}"
 
 
-def test_there_is_one_of_a_job_and_one_of_all_jobs() -> None:
+def test_there_is_one_for_a_job_and_one_for_all_jobs() -> None:
     assert [path.stem for path in DASHBOARDS] == ["grpo-fleet", "grpo-job"]
 
 
@@ -46,7 +46,7 @@ def test_every_metric_is_shown() -> None:
 
 
 @each_dashboard
-def test_panels_and_their_queries_can_be_told_apart(dashboard: Path) -> None:
+def test_panels_and_their_queries_have_unique_ids(dashboard: Path) -> None:
     everything = json.loads(dashboard.read_text())["panels"]
     ids = [panel["id"] for panel in everything]
     assert len(ids) == len(set(ids))
@@ -56,7 +56,7 @@ def test_panels_and_their_queries_can_be_told_apart(dashboard: Path) -> None:
 
 
 @each_dashboard
-def test_panels_lie_beside_each_other_within_the_width(dashboard: Path) -> None:
+def test_panels_do_not_overlap_and_stay_within_the_width(dashboard: Path) -> None:
     everything = json.loads(dashboard.read_text())["panels"]
     assert all(p["gridPos"]["x"] + p["gridPos"]["w"] <= 24 for p in everything)
     assert [(a["title"], b["title"]) for a, b in combinations(everything, 2) if _meet(a, b)] == []
@@ -70,12 +70,12 @@ def _meet(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 @each_dashboard
-def test_every_panel_explains_itself(dashboard: Path) -> None:
+def test_every_panel_has_a_description(dashboard: Path) -> None:
     assert [panel["title"] for panel in panels(dashboard) if not panel.get("description")] == []
 
 
 @each_dashboard
-def test_every_choice_that_a_query_uses_is_offered(dashboard: Path) -> None:
+def test_every_variable_of_a_query_is_defined(dashboard: Path) -> None:
     text = dashboard.read_text()
     offered = {v["name"] for v in json.loads(text)["templating"]["list"]}
     used = {name for e in expressions(dashboard) for name in re.findall(r"\$(\w+)", e)}
@@ -85,9 +85,35 @@ def test_every_choice_that_a_query_uses_is_offered(dashboard: Path) -> None:
     }
 
 
-def test_the_view_of_a_job_shows_no_other_job() -> None:
+def test_the_job_dashboard_selects_one_job_in_every_query() -> None:
     (dashboard,) = (path for path in DASHBOARDS if path.stem == "grpo-job")
     chosen = '{namespace="$namespace", grpojob="$grpojob"}'
     for expression in expressions(dashboard):
         selectors = re.findall(r"\bgrpo_[a-z_]+(\{[^}]*\})?", expression)
         assert set(selectors) == {chosen}, expression
+
+
+def test_thresholds_of_idle_time_apply_to_consumers_only() -> None:
+    job = next(path for path in DASHBOARDS if path.stem == "grpo-job")
+    steps = {
+        target["expr"]: len(panel["fieldConfig"]["defaults"]["thresholds"]["steps"])
+        for panel in panels(job)
+        for target in panel["targets"]
+        if "_idle_ratio" in target["expr"]
+    }
+    assert {re.search(r"grpo_(\w+)_idle", e)[1]: n for e, n in steps.items()} == {
+        "consumer": 3,
+        "producer": 1,
+    }
+
+
+@each_dashboard
+def test_a_rate_per_second_has_a_unit(dashboard: Path) -> None:
+    bare = [
+        panel["title"]
+        for panel in panels(dashboard)
+        if panel["type"] == "timeseries"
+        and any(re.match(r"sum( by \(.*\) )?\(rate\(", t["expr"]) for t in panel["targets"])
+        and panel["fieldConfig"]["defaults"]["unit"] == "short"
+    ]
+    assert bare == []

@@ -1,5 +1,5 @@
-"""The catalogue of metrics: names and labels as published, how values accumulate, how series are
-written and read back, what a new process restores."""
+"""The catalogue of metrics: published names and labels, accumulation of values, the text of series,
+restored values."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,7 +46,7 @@ PUBLISHED = {
 }
 
 
-def test_the_catalogue_holds_exactly_the_published_names_and_labels():
+def test_the_catalogue_contains_exactly_the_published_names_and_labels():
     assert {metric.name: metric.label for metric in METRICS} == PUBLISHED
 
 
@@ -56,7 +56,7 @@ def test_counters_end_in_total_and_nothing_else_does():
         assert counts == (metric.kind is Kind.COUNTER), metric.name
 
 
-def test_shares_of_a_step_add_up_and_totals_replace_each_other(step_report):
+def test_increments_of_a_step_add_up_and_totals_replace_each_other(step_report):
     values = MetricValues()
     values.step(step_report())
     values.step(step_report(step=2, samples=32))
@@ -87,7 +87,7 @@ def test_events_between_steps_set_their_metrics(evaluation_report):
     }
 
 
-def test_restored_totals_go_on_and_give_way_to_what_is_known(step_report):
+def test_restored_totals_continue_and_yield_to_values_of_this_process(step_report):
     values = MetricValues()
     values.restart("consumer")
     samples, restarts = Series("grpo_samples_total"), Series("grpo_restarts_total", "consumer")

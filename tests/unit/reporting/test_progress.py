@@ -1,4 +1,4 @@
-"""What `/progress` says: state, percent, time left, rates over a window of wall time."""
+"""The progress at `/progress`: state, percent, time left, rates over a window of wall time."""
 
 import json
 import math
@@ -24,13 +24,13 @@ def test_a_driver_starts_without_progress(tracker):
     assert tracker.current.state is RunState.STARTING
 
 
-def test_training_resumes_at_the_step_it_left(tracker):
+def test_training_resumes_at_its_last_step(tracker):
     tracker.begin(4, 10)
     assert tracker.current.state is RunState.RUNNING
     assert (tracker.current.progress.step, tracker.current.progress.percent) == (4, 40.0)
 
 
-def test_time_left_is_the_steps_left_at_the_recent_pace(tracker, step_report):
+def test_time_left_is_the_remaining_steps_at_the_recent_pace(tracker, step_report):
     tracker.begin(0, 10)
     tracker.step(step_report(step=1, seconds=3.0), {})
     tracker.step(step_report(step=2, seconds=5.0), {})
@@ -39,7 +39,7 @@ def test_time_left_is_the_steps_left_at_the_recent_pace(tracker, step_report):
     assert progress.eta_seconds == 8 * 4.0
 
 
-def test_filtered_prompts_bring_a_run_nearer_to_its_end(tracker, step_report):
+def test_filtered_prompts_count_as_progress(tracker, step_report):
     groups = GroupCounts(trained=8, filtered=40, dropped=2)
     tracker.begin(0, 10)
     tracker.step(step_report(step=1, seconds=3.0, groups=groups, prompts=100), {})
@@ -47,7 +47,7 @@ def test_filtered_prompts_bring_a_run_nearer_to_its_end(tracker, step_report):
     assert (progress.percent, progress.eta_seconds) == (50.0, 3.0)
 
 
-def test_a_run_that_its_steps_end_is_not_measured_by_its_prompts(tracker, step_report):
+def test_a_run_that_ends_by_its_steps_is_not_measured_by_its_prompts(tracker, step_report):
     tracker.step(step_report(step=9, groups=GroupCounts(trained=72), prompts=1000), {})
     assert tracker.current.progress.percent == 90.0
 
@@ -59,7 +59,7 @@ def test_rates_count_samples_and_tokens_per_second_of_wall_time(tracker, step_re
     assert tracker.current.metrics.tokens_per_second == 2 * 960 / 8
 
 
-def test_rates_forget_what_is_older_than_the_window(tracker, step_report):
+def test_rates_ignore_steps_older_than_the_window(tracker, step_report):
     tracker.step(step_report(step=1, seconds=250.0, samples=1), {})
     tracker.step(step_report(step=2, seconds=40.0, samples=64), {})
     tracker.step(step_report(step=3, seconds=40.0, samples=64), {})
@@ -76,20 +76,20 @@ def test_a_step_without_wall_time_has_no_rate(tracker, step_report):
     assert tracker.current.metrics.samples_per_second is None
 
 
-def test_returning_to_a_checkpoint_forgets_the_pace(tracker, step_report):
+def test_a_rollback_resets_the_pace(tracker, step_report):
     tracker.step(step_report(step=8, seconds=100.0), {})
     tracker.begin(4, 10)
     tracker.step(step_report(step=5, seconds=2.0), {})
     assert tracker.current.progress.eta_seconds == 10.0
 
 
-def test_a_value_that_is_not_finite_is_absent_from_the_wire(tracker, step_report):
+def test_a_value_that_is_not_finite_is_null_in_the_response(tracker, step_report):
     tracker.step(step_report(reward_mean=math.nan), {})
     wire = json.loads(tracker.current.model_dump_json(by_alias=True))
     assert wire["metrics"]["reward"] is None
 
 
-def test_the_wire_is_camel_case_and_reads_back(tracker, step_report):
+def test_the_response_is_camel_case_and_reads_back(tracker, step_report):
     tracker.begin(0, 10)
     tracker.workers(WorkerReport(1, 2, 3, 4))
     tracker.step(step_report(), {})
@@ -107,7 +107,7 @@ def test_the_wire_is_camel_case_and_reads_back(tracker, step_report):
     }
 
 
-def test_a_message_stands_until_the_next_step(tracker, step_report):
+def test_a_message_lasts_until_the_next_step(tracker, step_report):
     tracker.message("waiting for 1 producer")
     assert tracker.current.message == "waiting for 1 producer"
     tracker.step(step_report(), {})
@@ -143,7 +143,7 @@ def test_a_run_that_succeeded_is_complete_however_many_steps_it_took(
     assert tracker.current.progress.percent == percent
 
 
-def test_the_producers_wanted_are_told_where_their_number_may_change(tracker):
+def test_the_requested_producers_are_reported_with_autoscaling(tracker):
     tracker.workers(WorkerReport(1, 2, 3, 4))
     assert tracker.current.producers_wanted is None
     tracker.workers(WorkerReport(1, 2, 3, 4, producers_wanted=5))

@@ -1,5 +1,5 @@
-"""The text that Prometheus scrapes: it parses, holds every published name with its type, counts
-staleness, and its counters never fall."""
+"""The text that Prometheus scrapes: it parses, contains every published name with its type, counts
+staleness, and its counters never decrease."""
 
 import re
 
@@ -32,7 +32,7 @@ def samples(exposition: Exposition) -> dict[tuple[str, tuple], float]:
     return {(s.name, tuple(s.labels.values())): s.value for f in families for s in f.samples}
 
 
-def test_every_metric_is_announced_with_its_type_before_it_has_a_value(exposition):
+def test_every_metric_has_a_type_before_it_has_a_value(exposition):
     types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", exposition.render().decode(), re.MULTILINE))
     assert types == {metric.name: str(metric.kind) for metric in METRICS}
 
@@ -66,9 +66,7 @@ def test_staleness_is_a_histogram_over_groups(values, exposition, step_report):
     assert found["grpo_staleness_versions_sum", ()] == 46
 
 
-def test_a_counter_does_not_fall_when_training_returns_to_a_checkpoint(
-    values, exposition, step_report
-):
+def test_a_counter_does_not_decrease_after_a_rollback(values, exposition, step_report):
     report(values, exposition, step_report(step=9, groups=GroupCounts(trained=72)))
     before = samples(exposition)["grpo_groups_total", ("trained",)]
     report(values, exposition, step_report(step=5, groups=GroupCounts(trained=40)))
@@ -76,7 +74,7 @@ def test_a_counter_does_not_fall_when_training_returns_to_a_checkpoint(
     assert samples(exposition)["grpo_step", ()] == 5
 
 
-def test_labels_may_hold_quotes_backslashes_and_line_ends(values, exposition, evaluation_report):
+def test_labels_may_contain_quotes_backslashes_and_line_ends(values, exposition, evaluation_report):
     name = 'a "b" \\ c\nd'
     values.evaluation(evaluation_report(dataset=name))
     assert samples(exposition)["grpo_eval_accuracy", (name,)] == 0.5

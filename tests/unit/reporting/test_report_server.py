@@ -1,5 +1,5 @@
-"""The driver's HTTP server, asked by a real client: metrics, progress, health, the request to stop
-with its token, the port it takes and the files that tell where it is."""
+"""The HTTP server of the driver, with a real client: metrics, progress, health, drain requests and
+their token, the port, and the files with address and token."""
 
 import asyncio
 import socket
@@ -75,7 +75,7 @@ async def test_progress_is_the_record_of_the_api(served, step_report):
         assert Progress.model_validate(await response.json()) == run.tracker.current
 
 
-async def test_a_server_that_lingers_goes_once_the_end_has_been_read(served, summary):
+async def test_a_lingering_server_stops_once_the_outcome_was_read(served, summary):
     run, client = served
     lingering = asyncio.create_task(run.server.linger(3600))
     async with client.get("/progress"):
@@ -86,13 +86,13 @@ async def test_a_server_that_lingers_goes_once_the_end_has_been_read(served, sum
     await asyncio.wait_for(lingering, 10)
 
 
-async def test_a_server_lingers_no_longer_than_asked(served, summary):
+async def test_a_server_lingers_no_longer_than_its_limit(served, summary):
     run, _ = served
     run.tracker.finish(summary)
     await asyncio.wait_for(run.server.linger(0.01), 10)
 
 
-async def test_health_is_told_without_credentials(served):
+async def test_health_needs_no_credentials(served):
     _, client = served
     async with client.get("/healthz") as response:
         assert response.status == 200
@@ -101,7 +101,7 @@ async def test_health_is_told_without_credentials(served):
 @pytest.mark.parametrize(
     "header", [None, "", TOKEN, f"Bearer {TOKEN}x", "Bearer ", f"Basic {TOKEN}", "Bearer \xff"]
 )
-async def test_a_stop_without_the_token_is_refused(served, header):
+async def test_a_drain_without_the_token_is_unauthorized(served, header):
     run, client = served
     headers = {} if header is None else {"Authorization": header}
     async with client.post("/drain", headers=headers) as response:
@@ -110,7 +110,7 @@ async def test_a_stop_without_the_token_is_refused(served, header):
     assert run.drains == 0
 
 
-async def test_a_stop_is_accepted_again_and_acted_on_once(served):
+async def test_repeated_drains_are_accepted_and_have_one_effect(served):
     run, client = served
     for _ in range(3):
         async with client.post("/drain", headers={"Authorization": f"Bearer {TOKEN}"}) as response:
@@ -118,7 +118,7 @@ async def test_a_stop_is_accepted_again_and_acted_on_once(served):
     assert run.drains == 1
 
 
-async def test_reading_drain_changes_nothing(served):
+async def test_get_drain_has_no_effect(served):
     run, client = served
     async with client.get("/drain", headers={"Authorization": f"Bearer {TOKEN}"}) as response:
         assert response.status == 405
@@ -136,7 +136,7 @@ async def test_a_port_in_use_is_replaced_by_a_free_one(options):
     assert not url.endswith(f":{taken}")
 
 
-async def test_the_run_directory_tells_where_the_server_is_while_it_runs(options):
+async def test_the_run_directory_has_the_address_of_a_running_server(options):
     run = Run(options)
     url = await run.server.start()
     assert run.layout.endpoint.read_text() == url + "\n"
@@ -145,7 +145,7 @@ async def test_the_run_directory_tells_where_the_server_is_while_it_runs(options
     assert not run.layout.drain_token.exists()
 
 
-async def test_a_token_of_its_own_is_written_for_the_owner_alone(options):
+async def test_a_generated_token_is_readable_by_its_owner_only(options):
     run = Run(options)
     run.layout.drain_token.write_text("old and readable by all")
     run.layout.drain_token.chmod(0o644)
@@ -160,7 +160,7 @@ async def test_a_token_of_its_own_is_written_for_the_owner_alone(options):
     await run.server.stop()
 
 
-async def test_a_token_that_was_given_is_not_written_down(served):
+async def test_a_given_token_is_not_written(served):
     run, _ = served
     assert not run.layout.drain_token.exists()
 
@@ -179,7 +179,7 @@ async def test_an_address_of_another_machine_is_bad_input(options):
     await run.server.stop()
 
 
-async def test_stacks_are_written_for_whoever_has_the_token(served):
+async def test_stacks_need_the_token(served):
     _run, client = served
     async with client.post("/stacks") as response:
         assert response.status == 401
