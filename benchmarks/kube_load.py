@@ -45,8 +45,8 @@ class Marks:
     async def watch(self, api: client.ApiClient, path: str) -> None:
         """Follow a collection until cancelled.
 
-        The server may end a watch at any time, for instance of a new definition. The next one starts
-        with all existing objects.
+        The server may end a watch at any time, for instance of a new definition. The next one
+        starts with all existing objects.
         """
         while True:
             async for event in _events(api, path):

@@ -136,6 +136,7 @@ UPDATE = Row(
             "Tokens and completions per second that are masked because the engine reported no "
             "finite log-probability. Good: 0. Otherwise the engine or the weights are broken.",
             (Query(rate("grpo_nonfinite_logprobs_total", "unit"), "{{unit}}"),),
+            Unit.PER_SECOND,
         ),
     ),
 )

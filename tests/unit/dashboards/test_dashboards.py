@@ -113,7 +113,9 @@ def test_a_rate_per_second_has_a_unit(dashboard: Path) -> None:
         panel["title"]
         for panel in panels(dashboard)
         if panel["type"] == "timeseries"
-        and any(re.match(r"sum( by \(.*\) )?\(rate\(", t["expr"]) for t in panel["targets"])
+        and any(
+            re.fullmatch(r"sum( by \(.*\) )?\(rate\([^/]*", t["expr"]) for t in panel["targets"]
+        )
         and panel["fieldConfig"]["defaults"]["unit"] == "short"
     ]
     assert bare == []
