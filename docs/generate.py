@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from chart_values import CHART, readme
-from pydantic import TypeAdapter
 from pydantic.alias_generators import to_camel
 
 from grpo_trainer.cli.flags import FLAGS, OPTION, SPEC, Flag
 from grpo_trainer.reporting.metrics import EXTRAS, METRICS, Metric
 from grpo_trainer.spec import MUTABLE_FIELDS, PRESETS, GRPOJobSpec, Preset
-from grpo_trainer.spec.cluster import PodPoolSpec, Quantity
+from grpo_trainer.spec.cluster import PodPoolSpec
+from grpo_trainer.spec.kubernetes import MEANINGS, QUANTITY
 
 DOCS = Path(__file__).parent
 Schema = dict[str, Any]
 
 _SCHEMA = GRPOJobSpec.model_json_schema(by_alias=True)
-_QUANTITY = TypeAdapter(Quantity).json_schema()["pattern"]
 _POOLS = ("head", "producers", "consumers")
 _PRESET_FIELDS = {
     "dynamic_sampling": "dynamicSampling.enabled",
@@ -147,12 +146,17 @@ def type_of(schema: Schema) -> str:
     match schema.get("type"):
         case "array":
             return f"list of {type_of(schema['items'])}"
+        case "object" if "patternProperties" in schema:
+            [values] = schema["patternProperties"].values()
+            return f"map to {type_of(values)}"
         case "object" if isinstance(schema.get("additionalProperties"), dict):
             return f"map to {type_of(schema['additionalProperties'])}"
         case "object":
             return "mapping"
-        case "string" if schema.get("pattern") == _QUANTITY:
+        case "string" if schema.get("pattern") == QUANTITY:
             return "quantity"
+        case "string" if schema.get("pattern") in MEANINGS:
+            return "text"
         case "string":
             return f"text `{schema['pattern']}`" if "pattern" in schema else "text"
     bounds = ", ".join(f"{sign} {schema[key]}" for key, sign in _BOUNDS.items() if key in schema)

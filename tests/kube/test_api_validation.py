@@ -72,6 +72,19 @@ SINGLE_FIELDS = [
     ("consumers.zeroStage", 3, "less than or equal to 2"),
     ("checkpoint.keepLast", 0, "greater than or equal to 1"),
     ("storage", {"size": "huge"}, "should match"),
+    ("storage", {"size": "32mi"}, "should match"),
+    ("storage", {"claimName": "My Claim"}, "should match"),
+    ("storage", {"size": "1Gi", "storageClassName": "Fast!"}, "should match"),
+    ("queueName", "My Queue!", "should match"),
+    ("queueName", "a" * 64, "Too long"),
+    ("priorityClassName", "High", "should match"),
+    ("serviceAccountName", "a_b", "should match"),
+    ("imagePullSecrets", [{"name": "a/b"}], "should match"),
+    ("envFrom", [{"secretRef": {"name": "A"}}], "should match"),
+    ("head.nodeSelector", {"a b": "c"}, "keys must be a label key"),
+    ("head.nodeSelector", {"a": "b c"}, "should match"),
+    ("head.resources", {"limits": {"gpu": 1}}, "keys must be cpu, memory"),
+    ("consumers.accelerator", "gpu", "should match"),
     (
         "storage.accessModes",
         ["ReadWriteOncePod"],
@@ -103,6 +116,21 @@ ACROSS_FIELDS = [
     {"producers": {"accelerator": "cpu", "tensorParallelSize": 2}},
     {"storage": {"claimName": "v", "size": "1Gi"}},
     {"storage": {}},
+    *(
+        {pool: {"resources": resources}}
+        for pool in ("head", "producers", "consumers")
+        for resources in (
+            {"limits": {"nvidia.com/gpu": "0.5"}},
+            {"requests": {"memory": "2Gi"}, "limits": {"memory": "2G"}},
+            {"requests": {"cpu": 2}, "limits": {"cpu": "1900m"}},
+            {"requests": {"example.com/nic": 1}},
+        )
+    ),
+    {"head": {"tolerations": [{"value": "a"}]}},
+    {"head": {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}},
+    {"head": {"tolerations": [{"key": "a", "tolerationSeconds": 3}]}},
+    {"env": [{"name": "A", "valueFrom": {}}]},
+    {"envFrom": [{}]},
 ]
 
 

@@ -1,6 +1,6 @@
 """A pydantic record as the structural OpenAPI schema of a custom resource.
 
-Kubernetes allows no `$ref`, no `null` type and no boolean combination of types, and wants the
+Kubernetes allows no `$ref`, no `null` type and no boolean combination of types, and requires the
 exclusive bounds of OpenAPI 3.0. Strings, lists and maps get upper bounds: the API server estimates
 the cost of a CEL rule from them.
 """
@@ -8,6 +8,8 @@ the cost of a CEL rule from them.
 from typing import Any
 
 from pydantic import BaseModel
+
+from grpo_trainer.spec.kubernetes import MEANINGS
 
 MAX_STRING = 4096
 MAX_ITEMS = 64
@@ -45,7 +47,7 @@ def _convert(name: str, node: Schema, defs: dict[str, Schema]) -> Schema:
     elif node["type"] == "array":
         schema |= _array(name, node, defs)
     elif node["type"] == "string" and "enum" not in node and "format" not in node:
-        schema["maxLength"] = _LONG_STRINGS.get(name, MAX_STRING)
+        schema["maxLength"] = node.get("maxLength", _LONG_STRINGS.get(name, MAX_STRING))
     if node.get("default") is not None:
         schema["default"] = _default(node["default"], schema)
     return schema
@@ -76,8 +78,24 @@ def _object(node: Schema, defs: dict[str, Schema]) -> Schema:
         return {"properties": properties, **required}
     if node.get("additionalProperties") is True:
         return {"x-kubernetes-preserve-unknown-fields": True}
-    values = _convert("", node["additionalProperties"], defs)
-    return {"additionalProperties": values, "maxProperties": MAX_ITEMS}
+    if "additionalProperties" in node:
+        pattern, values = "", node["additionalProperties"]
+    else:
+        [(pattern, values)] = node["patternProperties"].items()
+    schema: Schema = {
+        "additionalProperties": _convert("", values, defs),
+        "maxProperties": MAX_ITEMS,
+    }
+    if pattern:
+        keys = {"rule": f"self.all(key, key.matches({_quoted(pattern)}))"}
+        message = {"message": f"keys must be {MEANINGS[pattern]}"}
+        schema["x-kubernetes-validations"] = [keys | message]
+    return schema
+
+
+def _quoted(text: str) -> str:
+    """A string literal of CEL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _array(name: str, node: Schema, defs: dict[str, Schema]) -> Schema:
@@ -96,6 +114,6 @@ def _int_or_string(node: Schema) -> Schema:
     return {
         "anyOf": [{"type": "integer"}, {"type": "string"}],
         "pattern": kinds["string"]["pattern"],
-        "maxLength": MAX_ITEMS,
+        "maxLength": kinds["string"]["maxLength"],
         "x-kubernetes-int-or-string": True,
     }

@@ -9,7 +9,8 @@ from .job import GRPOJob, GRPOJobSpec, Metadata
 from .mutability import MUTABLE_FIELDS
 from .parsing import InvalidManifestError, parse_manifest
 from .presets import PRESETS, Preset
-from .rules import RULES, Rule
+from .rule import Rule
+from .rules import RULES
 from .status import (
     CheckpointStatus,
     Condition,

@@ -1,4 +1,4 @@
-"""Where it runs: pods, pools, storage, scheduling. A local run reads little but the counts."""
+"""Where a job runs: pods, pools, storage. A local run reads the counts and accelerators only."""
 
 from enum import StrEnum
 from typing import Annotated, Any
@@ -7,6 +7,19 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from .base import NonEmptyStr, PositiveInt, Record
+from .kubernetes import (
+    Accelerator,
+    ClassName,
+    Key,
+    LabelKey,
+    LabelValue,
+    ObjectName,
+    Quantity,
+    ResourceName,
+    TaintKey,
+    VariableName,
+    VariablePrefix,
+)
 
 
 class Backend(StrEnum):
@@ -29,7 +42,7 @@ class Retention(StrEnum):
     DELETE = "Delete"
 
 
-# Not ReadWriteOncePod: a job's pods, three at the least, share the volume.
+# Not ReadWriteOncePod: the pods of a job, at least three, share the volume.
 class AccessMode(StrEnum):
     READ_WRITE_ONCE = "ReadWriteOnce"
     READ_WRITE_MANY = "ReadWriteMany"
@@ -50,75 +63,76 @@ AccessModes = Annotated[
 
 
 CPU = "cpu"
-Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?([eE][0-9]+|[munkKMGTPE]i?)?$")]
+
+
+Count = Annotated[int, Field(ge=0)]
 
 
 class ResourcesSpec(Record):
-    requests: dict[NonEmptyStr, Quantity | int] = Field(default_factory=dict)
-    """What the pod is promised, by resource name."""
-    limits: dict[NonEmptyStr, Quantity | int] = Field(default_factory=dict)
-    """What the pod may not exceed, by resource name."""
+    requests: dict[ResourceName, Quantity | Count] = Field(default_factory=dict)
+    """Guaranteed amount by resource name."""
+    limits: dict[ResourceName, Quantity | Count] = Field(default_factory=dict)
+    """Maximum amount by resource name."""
 
 
 class TolerationSpec(Record):
-    key: str | None = None
-    """Taint that is tolerated; every taint when absent."""
+    key: TaintKey | None = None
+    """Key of the taint; every taint when absent, with operator Exists."""
     operator: Annotated[str, Field(pattern="^(Exists|Equal)$")] | None = None
-    """Whether the taint's value counts; Equal when absent."""
-    value: str | None = None
-    """Value of the taint."""
+    """Exists matches any value of the taint; Equal when absent."""
+    value: LabelValue | None = None
+    """Value of the taint; only with operator Equal."""
     effect: Annotated[str, Field(pattern="^(NoSchedule|PreferNoSchedule|NoExecute)$")] | None = None
     """Effect of the taint; every effect when absent."""
     toleration_seconds: int | None = None
-    """Seconds that NoExecute is tolerated; for ever when absent."""
+    """Seconds that a NoExecute taint is tolerated; without a limit when absent."""
 
 
 class PodPoolSpec(Record):
     image: NonEmptyStr | None = None
     """Container image; the chart's default for this role when absent."""
     resources: ResourcesSpec = ResourcesSpec()
-    """Requests and limits of one pod, beside its accelerators."""
-    node_selector: dict[str, str] = Field(default_factory=dict)
-    """Labels that a node must have."""
+    """Requests and limits of one pod, without its accelerators."""
+    node_selector: dict[LabelKey, LabelValue] = Field(default_factory=dict)
+    """Labels that the node must have."""
     tolerations: tuple[TolerationSpec, ...] = ()
-    """Taints that a node may have."""
+    """Taints of the node that are tolerated."""
     pod_template: dict[str, Any] = Field(default_factory=dict)
     """Strategic merge patch over the rendered pod template."""
 
 
 class HeadSpec(PodPoolSpec):
-    """The head pod: Ray's head and the driver. It holds no accelerator."""
+    """The head pod with Ray's head and the driver; it has no accelerator."""
 
 
 class AutoscaleSpec(Record):
     min_replicas: PositiveInt = 1
-    """Producers to keep at the least; at least minAvailable."""
+    """Minimum number of producers; at least minAvailable."""
     max_replicas: PositiveInt
-    """Producers to have at the most."""
+    """Maximum number of producers."""
 
 
 class ProducersSpec(PodPoolSpec):
     replicas: PositiveInt = 2
-    """Inference producers, one pod each; scalable while running. With autoscale the number to start
-    with."""
+    """Producers, one pod each; scalable while running. With autoscale the initial number."""
     autoscale: AutoscaleSpec | None = None
-    """Have as many producers as keep the consumers busy; a fixed number when absent."""
+    """Scale the producers so that the consumers do not wait; a fixed number when absent."""
     min_available: PositiveInt = 1
-    """Training starts once this many are ready."""
+    """Training starts when this many are ready."""
     backend: Backend = Backend.TRANSFORMERS
     """Inference engine."""
     weight_update: WeightUpdate = WeightUpdate.BETWEEN_REQUESTS
-    """When new weights are taken: between completions, or (vllm) in the middle of running ones."""
+    """When producers apply new weights: between completions, or (vllm) during them."""
     weight_transport: WeightTransport = WeightTransport.OBJECT_STORE
-    """How new weights come: each producer fetches them, or all get one broadcast (gloo, NCCL)."""
+    """How weights reach the producers: each fetches them, or one broadcast (gloo, NCCL)."""
     tensor_parallel_size: PositiveInt = 1
     """Accelerators of one producer; more than 1 needs backend vllm."""
-    accelerator: NonEmptyStr = "nvidia.com/gpu"
+    accelerator: Accelerator = "nvidia.com/gpu"
     """Extended resource of one accelerator, or `cpu`."""
 
     @property
     def most_replicas(self) -> int:
-        """Producers there may be at once."""
+        """The maximum number of producers at a time."""
         return self.replicas if self.autoscale is None else self.autoscale.max_replicas
 
 
@@ -133,28 +147,28 @@ class ConsumersSpec(PodPoolSpec):
     """Stages that the layers are split into."""
     zero_stage: Annotated[int, Field(ge=0, le=2)] = 0
     """ZeRO stage of the optimizer: 0 off, 1 shards its state, 2 its gradients too."""
-    accelerator: NonEmptyStr = "nvidia.com/gpu"
+    accelerator: Accelerator = "nvidia.com/gpu"
     """Extended resource of one accelerator, or `cpu`."""
 
 
 class StorageSpec(Record):
-    claim_name: NonEmptyStr | None = None
-    """An existing PersistentVolumeClaim; or give `size` and one is created."""
+    claim_name: ObjectName | None = None
+    """An existing PersistentVolumeClaim. Set either this or `size`."""
     size: Quantity | None = None
-    """Size of the claim that is created."""
-    storage_class_name: str | None = None
+    """Size of the claim to create."""
+    storage_class_name: ClassName | None = None
     """StorageClass of a created claim; the cluster's default when absent."""
     access_modes: AccessModes = (AccessMode.READ_WRITE_ONCE,)
     """Access modes of a created claim; pods on several nodes need ReadWriteMany."""
     retention: Retention = Retention.RETAIN
-    """What happens to a created claim when the job is deleted."""
+    """Whether a created claim is kept or deleted when the job is deleted."""
 
 
 class SecretKeyRef(Record):
-    name: NonEmptyStr
+    name: ObjectName
     """Name of the Secret or ConfigMap."""
-    key: NonEmptyStr
-    """Key in it."""
+    key: Key
+    """Key in its data."""
 
 
 class EnvValueFrom(Record):
@@ -165,22 +179,22 @@ class EnvValueFrom(Record):
 
 
 class EnvVar(Record):
-    name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    name: VariableName
     """Name of the variable."""
     value: str | None = None
     """Its value."""
     value_from: EnvValueFrom | None = None
-    """Where its value comes from; only in a cluster."""
+    """Source of its value instead; only in a cluster."""
 
 
 class NamedRef(Record):
-    name: NonEmptyStr
+    name: ObjectName
     """Name in the job's namespace."""
 
 
 class EnvFromSource(Record):
-    prefix: str | None = None
-    """Put before each name."""
+    prefix: VariablePrefix | None = None
+    """Prefix of each variable's name."""
     secret_ref: NamedRef | None = None
     """A Secret."""
     config_map_ref: NamedRef | None = None

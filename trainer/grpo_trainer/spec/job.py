@@ -9,7 +9,6 @@ from .algorithm import AlgorithmSpec
 from .base import (
     MAX_NAME_LENGTH,
     NAME_PATTERN,
-    NonEmptyStr,
     NonNegativeInt,
     PositiveInt,
     Record,
@@ -23,6 +22,7 @@ from .cluster import (
     ProducersSpec,
     StorageSpec,
 )
+from .kubernetes import ObjectName, QueueName
 from .rules import broken_rules
 from .training import (
     BatchSpec,
@@ -79,9 +79,9 @@ class GRPOJobSpec(Record):
     ttl_seconds_after_finished: NonNegativeInt | None = None
     """Seconds after the end until the GRPOJob is deleted; never when absent."""
 
-    queue_name: NonEmptyStr | None = None
+    queue_name: QueueName | None = None
     """Kueue's local queue."""
-    priority_class_name: NonEmptyStr | None = None
+    priority_class_name: ObjectName | None = None
     """PriorityClass of all pods."""
     image_pull_secrets: tuple[NamedRef, ...] = ()
     """Secrets for pulling the images."""
@@ -89,7 +89,7 @@ class GRPOJobSpec(Record):
     """Variables of every process. A local run takes those with a `value`."""
     env_from: tuple[EnvFromSource, ...] = ()
     """Secrets and ConfigMaps whose keys become variables; only in a cluster."""
-    service_account_name: NonEmptyStr | None = None
+    service_account_name: ObjectName | None = None
     """ServiceAccount of all pods; without one they get no token."""
 
     @property

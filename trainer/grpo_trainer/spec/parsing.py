@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from .faults import Fault, forbidden, invalid, required
 from .job import GRPOJob
+from .kubernetes import MEANINGS
 
 
 class InvalidManifestError(ValueError):
@@ -49,7 +50,8 @@ def parse_manifest(data: Any) -> GRPOJob:
                 json.dumps(data), strict=True, by_alias=True, by_name=False
             )
         except ValidationError as error:
-            faults += (new := _faults_of(error, data))
+            new = _faults_of(error, data)
+            faults += [fault for fault in new if not _follows(fault, faults)]
             if not _prune(data, error):
                 raise InvalidManifestError(_unique(faults)) from None
             assert new
@@ -57,6 +59,15 @@ def parse_manifest(data: Any) -> GRPOJob:
             if faults:
                 raise InvalidManifestError(_unique(faults))
             return job
+
+
+def _follows(fault: Fault, others: list[Fault]) -> bool:
+    """Whether a rule across fields is broken only because a field it reads was invalid."""
+    return any(
+        other.path.startswith(path) or path.startswith(other.path)
+        for path in fault.reads
+        for other in others
+    )
 
 
 def _faults_of(error: ValidationError, data: Any) -> list[Fault]:
@@ -87,6 +98,8 @@ def _must(item: ErrorDetails) -> str:
     match item["type"]:
         case "model_type" | "dict_type":
             return "must be a mapping"
+        case "string_pattern_mismatch" if (pattern := item["ctx"]["pattern"]) in MEANINGS:
+            return f"must be {MEANINGS[pattern]}; the pattern is '{pattern}'"
         case "enum" | "literal_error":
             values = re.findall(r"'([^']*)'", item["ctx"]["expected"])
             return (

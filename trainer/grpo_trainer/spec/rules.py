@@ -4,52 +4,16 @@
 API server refuses the same manifests with the same words.
 """
 
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .base import Record
 from .cluster import Backend, WeightUpdate
 from .faults import Fault, FaultKind, invalid
+from .pod_rules import POD_RULES
+from .rule import Operand, Rule, field_value
 from .training import Dtype, RewardType
 
 if TYPE_CHECKING:
     from .job import GRPOJobSpec
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A number in a message."""
-
-    cel: str
-    value: Callable[["GRPOJobSpec"], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule across fields."""
-
-    field: str
-    """Path below `spec` of the field at fault."""
-    cel: str
-    """Holds for a valid spec, which CEL calls `self` and its previous version `oldSelf`."""
-    holds: Callable[["GRPOJobSpec"], bool] | None
-    """The same in Python; None where only the API server checks it."""
-    must: str
-    """The message, with `{}` for each operand."""
-    operands: tuple[Operand, ...] = ()
-    kind: FaultKind = FaultKind.INVALID
-    shown: bool = True
-    """Whether CEL can write the value of the field, which the API server itself does not."""
-
-
-def field_value(spec: "GRPOJobSpec", path: str) -> Any:
-    """The value at a manifest's path below `spec`; None where a record on the way is absent."""
-    value: Any = spec
-    for part in path.split("."):
-        value = getattr(value, re.sub("[A-Z]", lambda m: f"_{m[0].lower()}", part), None)
-    return value.plain() if isinstance(value, Record) else value
 
 
 def _field(path: str) -> Operand:
@@ -266,7 +230,10 @@ _CLUSTER = (
     ),
 )
 
-RULES: tuple[Rule, ...] = (*_CONSUMERS, *_BATCH, *_ALGORITHM, *_PRODUCERS, *_CLUSTER)
+RULES: tuple[Rule, ...] = (
+    *(*_CONSUMERS, *_BATCH, *_ALGORITHM, *_PRODUCERS, *_CLUSTER),
+    *POD_RULES,
+)
 
 
 def broken_rules(spec: "GRPOJobSpec") -> list[Fault]:
@@ -281,4 +248,4 @@ def broken_rules(spec: "GRPOJobSpec") -> list[Fault]:
 def _fault(rule: Rule, spec: "GRPOJobSpec") -> Fault:
     numbers = (operand.value(spec) for operand in rule.operands)
     must = rule.must.format(*(f"{n:g}" if isinstance(n, float) else n for n in numbers))
-    return Fault(f"spec.{rule.field}", field_value(spec, rule.field), must, rule.kind)
+    return Fault(f"spec.{rule.field}", field_value(spec, rule.field), must, rule.kind, rule.reads)

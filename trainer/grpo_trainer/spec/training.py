@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from .base import NonEmptyStr, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Record
+from .kubernetes import ObjectName
 
 
 class Dtype(StrEnum):
@@ -129,7 +130,7 @@ class RolloutLogSpec(Record):
 class WandbSpec(Record):
     entity: NonEmptyStr | None = None
     """Team or user that the run belongs to; the account's own when absent."""
-    secret_name: NonEmptyStr | None = None
+    secret_name: ObjectName | None = None
     """Secret with key WANDB_API_KEY, required in a cluster; locally the environment serves."""
 
 

@@ -1,0 +1,52 @@
+"""The record of a rule across fields."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .base import Record
+from .faults import FaultKind
+
+if TYPE_CHECKING:
+    from .job import GRPOJobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A number in a message."""
+
+    cel: str
+    value: Callable[["GRPOJobSpec"], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule across fields."""
+
+    field: str
+    """Path below `spec` of the field at fault."""
+    cel: str
+    """Holds for a valid spec, which CEL calls `self` and its previous version `oldSelf`."""
+    holds: Callable[["GRPOJobSpec"], bool] | None
+    """The same in Python; None where only the API server checks it."""
+    must: str
+    """The message, with `{}` for each operand."""
+    operands: tuple[Operand, ...] = ()
+    kind: FaultKind = FaultKind.INVALID
+    shown: bool = True
+    """Whether CEL can write the value of the field, which the API server itself does not."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Paths of the fields that it compares."""
+        paths = re.findall(r"self\.([A-Za-z]+(?:\.[A-Za-z]+)*?)(?=\.all\(|[^A-Za-z.]|$)", self.cel)
+        return tuple(f"spec.{path}" for path in dict.fromkeys(paths))
+
+
+def field_value(spec: "GRPOJobSpec", path: str) -> Any:
+    """The value at a manifest's path below `spec`; None where a record on the way is absent."""
+    value: Any = spec
+    for part in path.split("."):
+        value = getattr(value, re.sub("[A-Z]", lambda m: f"_{m[0].lower()}", part), None)
+    return value.plain() if isinstance(value, Record) else value
