@@ -110,6 +110,8 @@ ACROSS_FIELDS = [
     {"batch": {"trainMicrobatchSize": 65}},
     {"algorithm": {"dynamicSampling": {"minAccuracy": 0.5, "maxAccuracy": 0.5}}},
     {"algorithm": {"overlong": {"bufferTokens": 4000}}},
+    {"algorithm": {"learningRate": 0.5, "optimizer": {"minLearningRate": 0.75}}},
+    {"maxSteps": 5, "algorithm": {"optimizer": {"warmupSteps": 5}}},
     {"reward": {"type": "custom"}},
     {"reward": {"type": "boxed", "custom": {"module": "m"}}},
     {"producers": {"accelerator": "cpu", "minAvailable": 3}},

@@ -5,9 +5,8 @@ from dataclasses import asdict
 import pytest
 
 from grpo_trainer.driver.accounting import Ledger, PhaseClock, PhaseName
-from grpo_trainer.driver.prepare import planned_steps
 from grpo_trainer.events import EvaluationReport, Outcome, StepReport, Summary
-from grpo_trainer.spec import GRPOJobSpec, parse_manifest
+from grpo_trainer.spec import GRPOJobSpec, parse_manifest, planned_steps
 from support.reports import step_report
 
 

@@ -1,12 +1,13 @@
 """Who does what among the training processes."""
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_trainer.consumer.parallel_dims import ParallelDims, PluginKind, plugin_kind
-from grpo_trainer.consumer.policy import learning_rate
-from grpo_trainer.spec import Dtype
+from grpo_trainer.consumer.policy import make_optimizer
+from grpo_trainer.spec import Dtype, GRPOJobSpec, resolve_algorithm
 
 layouts = st.builds(
     lambda dp, tp, pp: ParallelDims(dp * tp * pp, tensor_parallel=tp, pipeline_parallel=pp),
@@ -42,9 +43,9 @@ def test_the_plugin_follows_layout_and_precision(
     assert plugin_kind(layout, dtype) is kind
 
 
-def test_the_learning_rate_falls_by_a_cosine_to_a_tenth() -> None:
-    rates = [learning_rate(step, 10, 1e-3) for step in range(11)]
-    assert rates[0] == pytest.approx(1e-3)
-    assert rates[5] == pytest.approx(0.55e-3)
-    assert rates[10] == pytest.approx(1e-4)
-    assert rates == sorted(rates, reverse=True)
+def test_the_optimizer_takes_its_settings_from_the_algorithm() -> None:
+    fields = {"weightDecay": 0.1, "beta1": 0.8, "beta2": 0.95}
+    spec = {"algorithm": {"learningRate": 1e-3, "optimizer": fields}}
+    algorithm = resolve_algorithm(GRPOJobSpec.model_validate(spec))
+    (group,) = make_optimizer(torch.nn.Linear(2, 2), algorithm, on_cuda=False).param_groups
+    assert (group["lr"], group["weight_decay"], group["betas"]) == (1e-3, 0.1, (0.8, 0.95))

@@ -95,6 +95,15 @@ RULES = [
         "maxAccuracy (0.5)",
     ),
     (
+        {"algorithm": {"learningRate": 0.5, "optimizer": {"minLearningRate": 0.75}}},
+        "algorithm.optimizer.minLearningRate: Invalid value: 0.75: must be at most "
+        "algorithm.learningRate (0.5)",
+    ),
+    (
+        {"maxSteps": 5, "algorithm": {"optimizer": {"warmupSteps": 5}}},
+        "algorithm.optimizer.warmupSteps: Invalid value: 5: must be less than maxSteps (5)",
+    ),
+    (
         {"algorithm": {"overlong": {"bufferTokens": 17}}, "sampling": {"maxNewTokens": 16}},
         "algorithm.overlong.bufferTokens: Invalid value: 17: must be at most "
         "sampling.maxNewTokens (16)",

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from ..errors import InvalidInputError
-from ..spec import ExitCode, GRPOJob, Metadata
+from ..spec import ExitCode, GRPOJob, Metadata, resolve_plan
 from .flags import OPTION
 from .jobs import given_flags, job_of
 from .manifests import read_document, read_documents
@@ -76,12 +76,15 @@ def manifest(arguments: Namespace) -> int:
 
 
 def validate(arguments: Namespace) -> int:
-    """Check every manifest of every file."""
+    """Check every manifest of every file, and print what its sizes amount to."""
     faults: list[str] = []
     for path in arguments.files:
-        found = faults_of_file(path)
+        jobs, found = jobs_of_file(path)
         if not found:
             print(f"{path}: valid")
+            for job in jobs:
+                print(f"  {job.metadata.name}")
+                print(*(f"    {line}" for line in resolve_plan(job.spec).lines()), sep="\n")
         faults += found
     if faults:
         raise InvalidInputError(faults)
@@ -157,16 +160,17 @@ def schema(arguments: Namespace) -> int:
     return ExitCode.SUCCESS
 
 
-def faults_of_file(path: str) -> list[str]:
-    """Everything wrong with a file's manifests, each with its place."""
+def jobs_of_file(path: str) -> tuple[list[GRPOJob], list[str]]:
+    """The valid jobs of a file, and the faults of its other manifests, each with its place."""
+    jobs: list[GRPOJob] = []
     faults: list[str] = []
     try:
         documents = read_documents(path)
     except InvalidInputError as error:
-        return list(error.faults)
+        return [], list(error.faults)
     for document in documents:
         try:
-            document.parse()
+            jobs.append(document.parse())
         except InvalidInputError as error:
             faults += error.faults
-    return faults
+    return jobs, faults

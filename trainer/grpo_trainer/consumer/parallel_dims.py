@@ -6,8 +6,6 @@ from typing import Any
 
 from grpo_trainer.spec import Dtype
 
-MAX_GRADIENT_NORM = 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class ParallelDims:
@@ -57,7 +55,9 @@ def plugin_kind(layout: ParallelDims, dtype: Dtype) -> PluginKind:
     return PluginKind.DDP if dtype is Dtype.FLOAT32 else PluginKind.HYBRID
 
 
-def make_plugin(layout: ParallelDims, dtype: Dtype, *, microbatch: int, on_cuda: bool) -> Any:
+def make_plugin(
+    layout: ParallelDims, dtype: Dtype, *, microbatch: int, on_cuda: bool, max_norm: float
+) -> Any:
     """Build the Booster plugin; torch.distributed must be up."""
     from colossalai.booster.plugin import (
         HybridParallelPlugin,
@@ -73,7 +73,7 @@ def make_plugin(layout: ParallelDims, dtype: Dtype, *, microbatch: int, on_cuda:
         return LowLevelZeroPlugin(
             stage=layout.zero_stage,
             precision=precision,
-            max_norm=MAX_GRADIENT_NORM,
+            max_norm=max_norm,
             overlap_communication=on_cuda,
         )
     pipeline: dict[str, Any] = {}
@@ -85,7 +85,7 @@ def make_plugin(layout: ParallelDims, dtype: Dtype, *, microbatch: int, on_cuda:
         pp_size=layout.pipeline_parallel,
         zero_stage=layout.zero_stage,
         precision=precision,
-        max_norm=MAX_GRADIENT_NORM,
+        max_norm=max_norm,
         overlap_communication=on_cuda,
         enable_flash_attention=on_cuda and flash_attention_available(),
         **pipeline,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,22 +10,19 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from grpo_trainer.algorithm.schedule import learning_rate
 from grpo_trainer.errors import InvalidInputError, invalid
 from grpo_trainer.spec import Dtype, ResolvedAlgorithm
 
 from .model_precision import computed_buffers, disable_dropout, restore_buffers
 from .optimizer import GuardedAdamW
 from .parallel_dims import (
-    MAX_GRADIENT_NORM,
     ParallelDims,
     PluginKind,
     flash_attention_available,
     make_plugin,
     plugin_kind,
 )
-
-FINAL_LEARNING_RATE = 0.1
-"""Share of the peak learning rate at the end of the cosine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +51,6 @@ class PolicyOptions:
     """Where traces of the first steps go; None writes none."""
 
 
-def learning_rate(step: int, total_steps: int, peak: float) -> float:
-    """Cosine from `peak` at step 0 to a tenth of it at `total_steps`."""
-    done = min(1.0, step / max(1, total_steps))
-    return peak * (
-        FINAL_LEARNING_RATE + (1 - FINAL_LEARNING_RATE) * 0.5 * (1 + math.cos(math.pi * done))
-    )
-
-
 class Policy:
     """Boosted model and optimizer with the few operations that training needs."""
 
@@ -81,12 +69,17 @@ class Policy:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         model.train()
         self.vocab_size: int = model.config.vocab_size
+        self._max_norm = options.algorithm.optimizer.max_gradient_norm
         plugin = make_plugin(
-            options.layout, options.dtype, microbatch=options.microbatch, on_cuda=on_cuda
+            options.layout,
+            options.dtype,
+            microbatch=options.microbatch,
+            on_cuda=on_cuda,
+            max_norm=self._max_norm,
         )
         self.booster = Booster(plugin=plugin)
         self.plugin = plugin
-        self._update = make_optimizer(model, options.algorithm.learning_rate, on_cuda=on_cuda)
+        self._update = make_optimizer(model, options.algorithm, on_cuda=on_cuda)
         buffers = computed_buffers(model)
         self.model, self.optimizer, *_ = self.booster.boost(model, self._update)
         restore_buffers(self.module, buffers)
@@ -110,6 +103,7 @@ class Policy:
             options.dtype,
             microbatch=options.microbatch,
             on_cuda=options.device == "cuda",
+            max_norm=self._max_norm,
         )
         buffers = computed_buffers(model)
         boosted, *_ = Booster(plugin=self.reference_plugin).boost(model)
@@ -135,7 +129,7 @@ class Policy:
 
     def set_learning_rate(self, step: int) -> float:
         """Set and return the learning rate of the given step."""
-        rate = learning_rate(step, self.options.total_steps, self.options.algorithm.learning_rate)
+        rate = learning_rate(step, self.options.total_steps, self.options.algorithm)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         return rate
@@ -146,7 +140,7 @@ class Policy:
         Gradients that are not finite change nothing: see `skipped`.
         """
         if self.kind is PluginKind.DDP:
-            norm = float(self.optimizer.clip_grad_by_norm(MAX_GRADIENT_NORM))
+            norm = float(self.optimizer.clip_grad_by_norm(self._max_norm))
             self.optimizer.step()
         else:
             self.optimizer.step()
@@ -197,7 +191,13 @@ def load_model(options: PolicyOptions, path: str) -> Any:
     return model
 
 
-def make_optimizer(model: Any, rate: float, *, on_cuda: bool) -> GuardedAdamW:
+def make_optimizer(model: Any, algorithm: ResolvedAlgorithm, *, on_cuda: bool) -> GuardedAdamW:
     """AdamW, fused on CUDA by torch's own kernels: HybridAdam's would need nvcc at run time."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    return GuardedAdamW(parameters, lr=rate, weight_decay=0.0, fused=on_cuda)
+    options = algorithm.optimizer
+    return GuardedAdamW(
+        [p for p in model.parameters() if p.requires_grad],
+        lr=algorithm.learning_rate,
+        betas=(options.beta1, options.beta2),
+        weight_decay=options.weight_decay,
+        fused=on_cuda,
+    )

@@ -13,8 +13,8 @@ import logging
 from dataclasses import dataclass
 
 from grpo_trainer.algorithm.batching import StepBatch, build_step
+from grpo_trainer.algorithm.schedule import learning_rate
 from grpo_trainer.algorithm.totals import LossSums
-from grpo_trainer.consumer.policy import learning_rate
 from grpo_trainer.events import EvaluationReport
 from grpo_trainer.messages import ScoredGroup
 from grpo_trainer.pipeline import Batch
@@ -185,8 +185,7 @@ class TrainingLoop:
         if micro_batches.statistics.trained_samples == 0:
             # Without a gradient Adam would still move the weights by its momentum.
             await context.consumers.snapshot(step + 1)
-            peak, total = context.algorithm.learning_rate, context.prepared.total_steps
-            rate = learning_rate(step, total, peak)
+            rate = learning_rate(step, context.prepared.total_steps, context.algorithm)
             return TrainedStep(LossSums(), gradient_norm=0.0, learning_rate=rate, seconds=0.0)
         return await context.consumers.train(micro_batches, step)
 

@@ -11,7 +11,7 @@ from grpo_trainer.data import EncodedPrompts, check_markers, encode_prompts, loa
 from grpo_trainer.errors import InvalidInputError, invalid
 from grpo_trainer.messages import Row, SamplingParams
 from grpo_trainer.rewards import check_rows, reward_class, stop_strings, system_prompt
-from grpo_trainer.spec import GRPOJobSpec
+from grpo_trainer.spec import GRPOJobSpec, planned_steps, resolve_plan
 
 _log = logging.getLogger(__name__)
 
@@ -77,6 +77,8 @@ def prepare(spec: GRPOJobSpec, on_progress: OnProgress | None = None) -> Prepare
         return encoded
 
     train = encode(spec.dataset.path, rows)
+    for line in resolve_plan(spec, len(train.prompts)).lines():
+        _log.info("Plan: %s", line)
     sampling, stops = spec.sampling, stop_strings(spec)
     pad = tokenizer.pad_token_id
     return Prepared(
@@ -94,15 +96,6 @@ def prepare(spec: GRPOJobSpec, on_progress: OnProgress | None = None) -> Prepare
         ),
         total_steps=planned_steps(spec, len(train.prompts)),
     )
-
-
-def planned_steps(spec: GRPOJobSpec, prompts: int) -> int:
-    """Steps until the data end, the last one maybe small, or maxSteps, whichever comes first.
-
-    Filtered groups make a run shorter than planned.
-    """
-    by_data = -(-prompts * spec.num_episodes // spec.groups_per_step)
-    return by_data if spec.max_steps is None else min(by_data, spec.max_steps)
 
 
 def check_context(spec: GRPOJobSpec, path: str) -> None:

@@ -1,6 +1,15 @@
 """The one contract of operator, command line and trainer: pydantic and the standard library."""
 
-from .algorithm import Advantage, AlgorithmName, ImportanceRatio, KlForm, LossAggregation, LossForm
+from .algorithm import (
+    Advantage,
+    AlgorithmName,
+    ImportanceRatio,
+    KlForm,
+    LossAggregation,
+    LossForm,
+    OptimizerSpec,
+    Schedule,
+)
 from .base import API_GROUP, API_VERSION, KIND, MAX_NAME_LENGTH
 from .cluster import CPU, Backend, WeightTransport, WeightUpdate
 from .derived import ResolvedAlgorithm, resolve_algorithm
@@ -8,6 +17,7 @@ from .faults import Fault
 from .job import GRPOJob, GRPOJobSpec, Metadata
 from .mutability import MUTABLE_FIELDS
 from .parsing import InvalidManifestError, parse_manifest
+from .plan import ResolvedPlan, planned_steps, resolve_plan
 from .presets import PRESETS, Preset
 from .rule import Rule
 from .rules import RULES
@@ -56,17 +66,22 @@ __all__ = [
     "LossForm",
     "Metadata",
     "MetricsStatus",
+    "OptimizerSpec",
     "Phase",
     "Preset",
     "Progress",
     "ProgressStatus",
     "ResolvedAlgorithm",
+    "ResolvedPlan",
     "RewardType",
     "Rule",
     "RunState",
+    "Schedule",
     "WeightTransport",
     "WeightUpdate",
     "WorkersStatus",
     "parse_manifest",
+    "planned_steps",
     "resolve_algorithm",
+    "resolve_plan",
 ]

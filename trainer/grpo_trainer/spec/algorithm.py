@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from .base import NonNegativeFloat, PositiveFloat, PositiveInt, Record
+from .base import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Record
 
 
 class AlgorithmName(StrEnum):
@@ -93,6 +93,33 @@ class OverlongSpec(Record):
     absent."""
 
 
+class Schedule(StrEnum):
+    """Learning rate after the warm-up."""
+
+    CONSTANT = "constant"
+    LINEAR = "linear"
+    COSINE = "cosine"
+
+
+class OptimizerSpec(Record):
+    """AdamW; the defaults are the original script's."""
+
+    warmup_steps: NonNegativeInt = 0
+    """Steps over which the learning rate rises linearly to its peak."""
+    schedule: Schedule = Schedule.COSINE
+    """Decay from the peak to minLearningRate at the last planned step, or none."""
+    min_learning_rate: NonNegativeFloat | None = None
+    """Learning rate at the end of the decay; a tenth of the peak when absent."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Decoupled weight decay."""
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Decay rate of the first moment."""
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    """Decay rate of the second moment."""
+    max_gradient_norm: PositiveFloat = 1.0
+    """The gradient is scaled down to this norm."""
+
+
 class AlgorithmSpec(Record):
     name: AlgorithmName = AlgorithmName.GRPO
     """Preset: the defaults of the fields below that have none of their own."""
@@ -122,3 +149,5 @@ class AlgorithmSpec(Record):
     """Which groups are trained on."""
     overlong: OverlongSpec = OverlongSpec()
     """Treatment of long completions."""
+    optimizer: OptimizerSpec = OptimizerSpec()
+    """AdamW and the schedule of its learning rate."""

@@ -3,7 +3,14 @@
 from dataclasses import dataclass
 from typing import TypeVar
 
-from .algorithm import Advantage, ImportanceRatio, KlForm, LossAggregation, LossForm
+from .algorithm import (
+    Advantage,
+    ImportanceRatio,
+    KlForm,
+    LossAggregation,
+    LossForm,
+    OptimizerSpec,
+)
 from .job import GRPOJobSpec
 from .presets import PRESETS
 
@@ -15,6 +22,8 @@ class ResolvedAlgorithm:
     """The algorithm with every default filled in."""
 
     learning_rate: float
+    """At its peak."""
+    optimizer: OptimizerSpec
     advantage: Advantage
     importance_ratio: ImportanceRatio
     loss_form: LossForm
@@ -47,6 +56,7 @@ def resolve_algorithm(spec: GRPOJobSpec) -> ResolvedAlgorithm:
     buffer_tokens = max(1, min(1024, spec.sampling.max_new_tokens // 4))
     return ResolvedAlgorithm(
         learning_rate=a.learning_rate,
+        optimizer=a.optimizer,
         advantage=_or(a.advantage, preset.advantage),
         importance_ratio=_or(a.importance_ratio, preset.importance_ratio),
         loss_form=_or(a.loss_form, preset.loss_form),

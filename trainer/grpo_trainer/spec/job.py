@@ -106,13 +106,16 @@ class GRPOJobSpec(Record):
     @property
     def groups_per_step(self) -> int:
         """Prompts (groups) of one optimizer step over all data-parallel groups."""
-        return self.batch.train_batch_size * self.data_parallel_size
+        per_group = self.batch.train_batch_size * self.data_parallel_size
+        return self.batch.global_prompts or per_group
 
     @property
     def buffer_capacity(self) -> int:
         """Scored groups that may wait in the buffer."""
         if self.buffer.max_prompts >= 0:
             return self.buffer.max_prompts
+        if self.batch.global_prompts is not None:
+            return max(1, self.batch.global_prompts // 2)
         return 2 * self.batch.train_minibatch_size * self.data_parallel_size
 
     @model_validator(mode="after")

@@ -93,7 +93,28 @@ def _overlong_fits(spec: "GRPOJobSpec") -> bool:
     return tokens is None or tokens <= spec.sampling.max_new_tokens
 
 
+def _rate_decays(spec: "GRPOJobSpec") -> bool:
+    minimum = spec.algorithm.optimizer.min_learning_rate
+    return minimum is None or minimum <= spec.algorithm.learning_rate
+
+
+_OPTIMIZER = "self.algorithm.optimizer"
 _ALGORITHM = (
+    Rule(
+        field="algorithm.optimizer.minLearningRate",
+        cel=f"!has({_OPTIMIZER}.minLearningRate) || "
+        f"{_OPTIMIZER}.minLearningRate <= self.algorithm.learningRate",
+        holds=_rate_decays,
+        must="must be at most algorithm.learningRate ({})",
+        operands=(_field("algorithm.learningRate"),),
+    ),
+    Rule(
+        field="algorithm.optimizer.warmupSteps",
+        cel=f"!has(self.maxSteps) || {_OPTIMIZER}.warmupSteps < self.maxSteps",
+        holds=lambda s: s.max_steps is None or s.algorithm.optimizer.warmup_steps < s.max_steps,
+        must="must be less than maxSteps ({})",
+        operands=(_field("maxSteps"),),
+    ),
     Rule(
         field="algorithm.dynamicSampling.minAccuracy",
         cel="self.algorithm.dynamicSampling.minAccuracy < "

@@ -99,16 +99,20 @@ class BatchSpec(Record):
     inference_microbatch_size: PositiveInt = 8
     """Prompts that one producer generates for together."""
     train_batch_size: PositiveInt = 32
-    """Prompts per data-parallel group in one optimizer step."""
+    """Prompts per data-parallel group in one step; globalPrompts replaces it."""
+    global_prompts: PositiveInt | None = None
+    """Prompts in one step over all data-parallel groups, whatever the number of accelerators;
+    trainBatchSize x data-parallel groups when absent."""
     train_minibatch_size: PositiveInt = 8
-    """Prompts per data-parallel group in one accumulation round; sizes the buffer by default."""
+    """Prompts per data-parallel group from which the default capacity of the buffer follows."""
     train_microbatch_size: PositiveInt = 2
     """Samples per forward pass; never changes the gradient."""
 
 
 class BufferSpec(Record):
     max_prompts: Annotated[int, Field(ge=-1)] = -1
-    """Scored groups that may wait beside the step being collected; -1: 2 minibatches' worth."""
+    """Scored groups that may wait in addition to those of the next step. -1: two minibatches per
+    data-parallel group, or half of globalPrompts."""
     max_staleness: NonNegativeInt = 4
     """Weight versions between sampling and training; 0 is synchronous and on-policy."""
 
