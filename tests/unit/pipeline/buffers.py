@@ -30,7 +30,7 @@ def make_buffer(*, count: int = 100, episodes: int = 1, **options: Any) -> Buffe
 
 
 def serials(leases: tuple[Lease, ...]) -> list[int]:
-    return [lease.ticket.serial for lease in leases]
+    return [lease.prompt.serial for lease in leases]
 
 
 def complete_all(buffer: Buffer, leases: tuple[Lease, ...], version: int) -> None:

@@ -118,10 +118,10 @@ class Simulation:
         if self._happens(self.scenario.failure_rate):
             self.buffer.fail(lease)
             return
-        keep = self._keeps(lease.ticket.serial, group.version)
+        keep = self._keeps(lease.prompt.serial, group.version)
         fresh = self.buffer.next_step - group.version <= self.scenario.max_staleness
         if self.buffer.complete(lease, group, keep=keep) and keep and fresh:
-            self.usable.add(lease.ticket.serial)
+            self.usable.add(lease.prompt.serial)
         self._check_bounds()
 
     def _check_bounds(self) -> None:

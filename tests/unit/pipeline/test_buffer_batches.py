@@ -60,7 +60,7 @@ async def test_a_group_of_older_weights_goes_out_before_an_older_prompt_of_newer
     (again,) = await buffer.lease("p", 1)
     buffer.complete(again, Group(1), keep=True)
 
-    assert (again.ticket.serial, waits.ticket.serial) == (0, 2)
+    assert (again.prompt.serial, waits.prompt.serial) == (0, 2)
     assert (await buffer.take()).serials == (2,)
     assert (await buffer.take()).serials == (0,)
 

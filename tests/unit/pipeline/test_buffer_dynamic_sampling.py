@@ -81,7 +81,7 @@ async def test_a_step_without_any_kept_group_gets_another_round_and_says_so(
     take = asyncio.create_task(buffer.take())
     await filter_next(buffer, 4)
     assert not await settled(take)
-    assert "step 0: no group kept in 4" in caplog.text
+    assert "step 0: kept none of 4 groups" in caplog.text
 
     complete_all(buffer, await buffer.lease("p", 2), 0)
     assert (await take).serials == (4, 5)

@@ -155,8 +155,8 @@ async def test_a_failed_prompt_is_offered_again_to_whoever_may_start():
     buffer.fail(first)
 
     (again,) = await waiting
-    assert (again.ticket.serial, again.ticket.seed) == (0, first.ticket.seed)
-    assert again.ticket.attempt == 1
+    assert (again.prompt.serial, again.prompt.seed) == (0, first.prompt.seed)
+    assert again.prompt.attempt == 1
     assert buffer.counts.requeued == 1
 
 
@@ -178,7 +178,7 @@ async def test_a_prompt_that_is_given_back_is_offered_again_however_often():
     buffer.loaded("p", 0)
     for _ in range(5):
         first, *rest = await buffer.lease("p", 3)
-        buffer.give_back([first, *rest])
+        buffer.requeue([first, *rest])
         assert (buffer.running, buffer.counts.dropped) == (0, 0)
 
     leases = await buffer.lease("p", 3)
@@ -193,7 +193,7 @@ async def test_giving_back_what_was_completed_changes_nothing():
     done, other = await buffer.lease("p", 2)
     buffer.complete(done, Group(0), keep=True)
 
-    buffer.give_back([done, other])
+    buffer.requeue([done, other])
 
     assert (buffer.depth, buffer.running, buffer.counts.requeued) == (1, 0, 1)
 
@@ -239,7 +239,7 @@ async def test_a_lease_that_expires_is_named_in_the_log(caplog: pytest.LogCaptur
 
     await asyncio.sleep(31)
 
-    assert f"row {lease.ticket.row}: no completion from p in time" in caplog.text
+    assert f"row {lease.prompt.row}: no completion from p in time" in caplog.text
 
 
 async def test_a_lease_that_ended_in_time_does_not_expire(caplog: pytest.LogCaptureFixture):
@@ -309,7 +309,7 @@ async def test_a_prompt_that_fails_too_often_is_dropped_and_named(caplog: pytest
     assert buffer.counts.dropped == 1
     assert buffer.counts.requeued == 2
     assert buffer.state_dict()["done_below"] == 1
-    assert f"row {lease.ticket.row}: dropped after 3 attempts" in caplog.text
+    assert f"row {lease.prompt.row}: dropped after 3 attempts" in caplog.text
 
 
 async def test_a_producer_whose_wait_is_cancelled_takes_nothing_with_it():

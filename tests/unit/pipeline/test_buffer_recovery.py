@@ -73,7 +73,7 @@ async def test_a_lease_from_before_a_reset_is_ignored():
     buffer.loaded("p", 0)
     (new, _) = await buffer.lease("p", 2)
 
-    assert new.ticket.serial == old.ticket.serial
+    assert new.prompt.serial == old.prompt.serial
     assert not buffer.complete(old, Group(0), keep=True)
     buffer.fail(other)
     assert (buffer.running, buffer.depth, buffer.counts.requeued) == (2, 0, 0)

@@ -16,8 +16,8 @@ from grpo_trainer.pipeline.source import PromptOutcome, PromptSource
 def rows(source: PromptSource) -> list[int]:
     """What is left to offer."""
     offered = []
-    while (ticket := source.take()) is not None:
-        offered.append(ticket.row)
+    while (prompt := source.take()) is not None:
+        offered.append(prompt.row)
     return offered
 
 
@@ -42,9 +42,9 @@ def test_the_same_seed_gives_the_same_order():
 def test_a_ticket_names_its_serial_row_and_episode():
     source = PromptSource(2, episodes=2, seed=0)
 
-    tickets = [source.take() for _ in range(4)]
+    prompts = [source.take() for _ in range(4)]
 
-    assert [(t.serial, t.episode, t.attempt) for t in tickets] == [
+    assert [(t.serial, t.episode, t.attempt) for t in prompts] == [
         (0, 0, 0),
         (1, 0, 0),
         (2, 1, 0),
@@ -69,24 +69,24 @@ def test_what_is_given_back_is_offered_again_as_it_was_and_counted():
     source = PromptSource(3, episodes=1, seed=0)
     first = source.take()
 
-    source.give_back(first)
+    source.requeue(first)
 
     assert source.take() == first
     assert source.counts.requeued == 1
 
 
 def test_a_retried_ticket_differs_in_its_attempt_only():
-    ticket = PromptSource(3, episodes=1, seed=0).take()
+    prompt = PromptSource(3, episodes=1, seed=0).take()
 
-    assert ticket.retried() == replace(ticket, attempt=1)
+    assert prompt.retried() == replace(prompt, attempt=1)
 
 
 def test_what_was_given_back_is_offered_before_fresh_prompts_lowest_serial_first():
     source = PromptSource(10, episodes=1, seed=0)
-    tickets = [source.take() for _ in range(4)]
+    prompts = [source.take() for _ in range(4)]
 
-    for ticket in (tickets[3], tickets[0], tickets[2]):
-        source.give_back(ticket)
+    for prompt in (prompts[3], prompts[0], prompts[2]):
+        source.requeue(prompt)
 
     assert [source.take().serial for _ in range(4)] == [0, 2, 3, 4]
 
@@ -95,11 +95,11 @@ def test_a_source_is_exhausted_when_nothing_is_fresh_and_nothing_came_back():
     source = PromptSource(1, episodes=1, seed=0)
     assert not source.exhausted
 
-    ticket = source.take()
+    prompt = source.take()
     assert source.exhausted
     assert source.take() is None
 
-    source.give_back(ticket)
+    source.requeue(prompt)
     assert not source.exhausted
 
 
@@ -153,7 +153,7 @@ def test_after_a_resume_unfinished_prompts_are_offered_again_with_the_same_seed(
     resumed = PromptSource.from_state(source.state_dict(), count=8, episodes=1, seed=0)
 
     after = [resumed.take() for _ in range(5)]
-    assert [ticket.serial for ticket in after] == [1, 2, 4, 6, 7]
+    assert [prompt.serial for prompt in after] == [1, 2, 4, 6, 7]
     assert after[:3] == [before[1], before[2], before[4]]
     assert resumed.take() is None
 
@@ -173,7 +173,7 @@ def test_a_source_whose_rest_was_finished_out_of_order_is_exhausted_after_the_ga
 
 def test_a_resume_keeps_the_counts():
     source = PromptSource(4, episodes=1, seed=0)
-    source.give_back(source.take())
+    source.requeue(source.take())
     source.finish(source.take().serial, PromptOutcome.FILTERED)
 
     resumed = PromptSource.from_state(source.state_dict(), count=4, episodes=1, seed=0)
@@ -237,24 +237,24 @@ def test_whatever_happens_every_prompt_finishes_exactly_once(
     out = []
     for _ in range(10 * count * episodes):
         action = choices.choice(["take", "take", "give back", "finish", "resume"])
-        if action == "take" and (ticket := source.take()) is not None:
-            out.append(ticket)
+        if action == "take" and (prompt := source.take()) is not None:
+            out.append(prompt)
         elif action == "resume":
             state = json.loads(json.dumps(source.state_dict()))
             source = PromptSource.from_state(state, count=count, episodes=episodes, seed=seed)
             out = []
         elif action in ("give back", "finish") and out:
-            ticket = out.pop(choices.randrange(len(out)))
+            prompt = out.pop(choices.randrange(len(out)))
             if action == "give back":
-                source.give_back(ticket)
+                source.requeue(prompt)
             else:
-                source.finish(ticket.serial, PromptOutcome.TRAINED)
-                finished.append(ticket.serial)
-    while (ticket := source.take()) is not None:
-        out.append(ticket)
-    for ticket in out:
-        source.finish(ticket.serial, PromptOutcome.TRAINED)
-        finished.append(ticket.serial)
+                source.finish(prompt.serial, PromptOutcome.TRAINED)
+                finished.append(prompt.serial)
+    while (prompt := source.take()) is not None:
+        out.append(prompt)
+    for prompt in out:
+        source.finish(prompt.serial, PromptOutcome.TRAINED)
+        finished.append(prompt.serial)
 
     assert sorted(finished) == list(range(count * episodes))
     assert source.state_dict()["done_below"] == count * episodes

@@ -100,7 +100,7 @@ class ProducerSession:
                 await self._serve_until_stopped(subscription, scoring)
             except* _StopRequestedError as stopped:
                 unanswered = tuple(self._unanswered.values())
-                work.buffer.give_back(unanswered)
+                work.buffer.requeue(unanswered)
                 on_stop(str(stopped.exceptions[0]), len(unanswered))
 
     async def _serve_until_stopped(
@@ -138,9 +138,9 @@ class ProducerSession:
         requests = [
             GenerationRequest(
                 request_id=lease.id,
-                prompt_ids=self._work.prompts[lease.ticket.row].token_ids,
+                prompt_ids=self._work.prompts[lease.prompt.row].token_ids,
                 num_samples=self._settings.num_samples,
-                seed=lease.ticket.seed,
+                seed=lease.prompt.seed,
                 sampling=self._settings.sampling,
             )
             for lease in leases

@@ -49,7 +49,7 @@ class RunContext:
 
 async def score_rollout(context: RunContext, lease: Lease, rollout: Rollout) -> None:
     """Score a rollout and put it into the buffer, unless it carries no signal."""
-    prompt, algorithm = context.prepared.train.prompts[lease.ticket.row], context.algorithm
+    prompt, algorithm = context.prepared.train.prompts[lease.prompt.row], context.algorithm
     scores = await context.scorer.score(prompt.row, [c.text for c in rollout.completions])
     context.scoring_errors.update(s.error for s in scores if s.error is not None)
     shaped = shape(

@@ -3,6 +3,6 @@
 from .batch import Batch
 from .buffer import RolloutBuffer
 from .leases import Lease
-from .source import PromptSource, SourceState, Ticket
+from .source import PromptSource, ScheduledPrompt, SourceState
 
-__all__ = ["Batch", "Lease", "PromptSource", "RolloutBuffer", "SourceState", "Ticket"]
+__all__ = ["Batch", "Lease", "PromptSource", "RolloutBuffer", "ScheduledPrompt", "SourceState"]

@@ -1,7 +1,7 @@
-"""How many prompts may start, so that none is generated in vain.
+"""How many prompts may start, so that no completion is wasted.
 
 The rule is AReaL's staleness gate (https://arxiv.org/abs/2505.24298), applied to
-each producer's own weights, and bounded by the room of the buffer.
+each producer's own weights, and bounded by the capacity of the buffer.
 """
 
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds the groups in flight."""
+    """Bounds of the groups in flight."""
 
     groups_per_step: int
     capacity: int
-    """Groups that may be in flight while the trainer asks for none; 0 is a rendezvous."""
+    """Groups that may be in flight while no take is pending; 0 is a rendezvous."""
     max_staleness: int
     """Weight versions between sampling and training; 0 is on-policy."""
     max_steps: int | None
-    """Steps of the whole run."""
+    """Steps of the run."""
 
 
 def startable(
@@ -35,11 +35,11 @@ def startable(
     on. So a group started behind k others is used at step `next_step + k // groups_per_step`.
 
     Args:
-        version: weights that the producer holds. Newer than the next step means that training was
-            rolled back behind them: they are of a policy that no longer exists.
-        next_step: index of the next step to be handed out.
+        version: weights of the producer. Newer than the next step means that training was rolled
+            back behind them: they are of a policy that no longer exists.
+        next_step: index of the next batch.
         wanted: groups the next step can still use, 1 <= wanted <= groups_per_step.
-        in_flight: groups that run or are complete, and not handed out.
+        in_flight: groups that are running or buffered.
         take_pending: the trainer waits for the next step's groups.
     """
     if version > next_step:
@@ -55,5 +55,5 @@ def startable(
 
 
 def fair_share(available: int, waiting: int) -> int:
-    """What one of `waiting` producers gets of what may start, so that all of them generate."""
+    """The share of one of `waiting` producers, so that all of them generate."""
     return -(-available // waiting)

@@ -1,9 +1,9 @@
-"""Scored groups on their way to the trainer."""
+"""Scored groups in the buffer, and batches of them."""
 
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from .source import Ticket
+from .source import ScheduledPrompt
 
 
 class Versioned(Protocol):
@@ -19,11 +19,11 @@ GroupT = TypeVar("GroupT", bound=Versioned)
 
 @dataclass(frozen=True, slots=True, order=True)
 class BufferedGroup(Generic[GroupT]):
-    """A group that waits for its step, ordered by how soon it goes stale."""
+    """A group in the buffer, ordered by how soon it becomes too stale."""
 
     version: int
     serial: int
-    ticket: Ticket = field(compare=False)
+    prompt: ScheduledPrompt = field(compare=False)
     group: GroupT = field(compare=False)
 
 

@@ -2,37 +2,36 @@
 
     lease -> running --complete(keep)--> buffered --take--> uncommitted --commit--> trained
       ^         |  |                        |                    |
-      |         |  +--complete(not keep)--> filtered, finished with the step that it led up to
+      |         |  +--complete(not keep)--> filtered, finished with the next step
       |         |                           |                    |
       +---------+---------------------------+--------------------+
-        failed, given back, past its deadline | too stale        | reset
+        failed, requeued, past its deadline | too stale          | reset
 
-Who waits for whom: `lease` for room (a take, a batch handed out, newer weights, a prompt given
-back), `take` for completions. All runs in one event loop; a method without `await` is atomic.
+`lease` waits for room (a take, a batch, newer weights, a requeued prompt), `take` for completions.
+Everything runs in one event loop; a method without `await` is atomic.
 """
 
 import asyncio
-import heapq
 import logging
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
 from typing import Any, Generic
 
 from grpo_trainer.events import GroupCounts
 
 from .admission import Limits, fair_share, startable
-from .batch import Batch, BufferedGroup, GroupT
+from .batch import Batch, GroupT
+from .collection import Collection
 from .leases import Lease, LeaseBook
-from .source import PromptOutcome, PromptSource, SourceState, Ticket
+from .source import PromptOutcome, PromptSource, ScheduledPrompt, SourceState
 
 logger = logging.getLogger(__name__)
 
 
 class RolloutBuffer(Generic[GroupT]):
-    """Leases prompts to producers, collects their groups, and hands them out step by step.
+    """Leases prompts to producers, collects their groups, and returns them in batches.
 
-    A prompt that was offered ends exactly once: trained, filtered or dropped. No group is handed
-    out more than `max_staleness` versions after it was sampled.
+    Each prompt has exactly one outcome: trained, filtered or dropped. No batch contains a group
+    that was sampled more than `max_staleness` versions before.
     """
 
     def __init__(
@@ -54,25 +53,21 @@ class RolloutBuffer(Generic[GroupT]):
             capacity: groups that may be in flight while no take is pending.
             max_staleness: versions between sampling and training.
             max_steps: index at which the run ends; None trains on all of the source.
-            max_attempts: a step generates at most this many times its groups. It is then smaller;
-                if none was kept, another round begins.
+            max_attempts: a step generates at most this many times its groups; see `Collection`.
             lease_seconds: deadline of a lease.
             first_step: index of the first batch.
             max_lease_attempts: failed leases after which a prompt is dropped.
         """
-        assert groups_per_step > 0 and capacity >= 0 and max_staleness >= 0
-        assert max_attempts > 0 and max_lease_attempts > 0 and lease_seconds > 0
+        assert capacity >= 0 and max_staleness >= 0
+        assert max_lease_attempts > 0 and lease_seconds > 0
         self._source = source
         self._limits = Limits(groups_per_step, capacity, max_staleness, max_steps)
-        self._attempts_per_step = max_attempts * groups_per_step
         self._max_lease_attempts = max_lease_attempts
 
         self._versions: dict[str, int] = {}
         self._leases = LeaseBook(lease_seconds, self._expire)
-        self._buffered: list[BufferedGroup[GroupT]] = []
-        self._filtered: list[int] = []
+        self._collection: Collection[GroupT] = Collection(groups_per_step, max_attempts)
         self._uncommitted: dict[int, Batch[GroupT]] = {}
-        self._attempts_left = self._attempts_per_step
         self._next_step = first_step
         self._episode = source.episode
 
@@ -89,17 +84,17 @@ class RolloutBuffer(Generic[GroupT]):
 
     @property
     def depth(self) -> int:
-        """Complete groups that were not handed out yet."""
-        return len(self._buffered)
+        """Complete groups that no batch contains yet."""
+        return len(self._collection)
 
     @property
     def running(self) -> int:
-        """Leases that are out."""
+        """Leases that have not ended."""
         return len(self._leases)
 
     @property
     def next_step(self) -> int:
-        """Index of the next batch to be handed out."""
+        """Index of the next batch."""
         return self._next_step
 
     @property
@@ -109,25 +104,27 @@ class RolloutBuffer(Generic[GroupT]):
 
     @property
     def counts(self) -> GroupCounts:
-        """Prompts by fate; a filtered one counts at once, though its step is still to come."""
+        """Prompts by outcome; a filtered one counts at once, before its step."""
         done = self._source.counts
-        filtered = len(self._filtered) + sum(len(b.filtered) for b in self._uncommitted.values())
+        filtered = self._collection.filtered + sum(
+            len(b.filtered) for b in self._uncommitted.values()
+        )
         return GroupCounts(done.trained, done.filtered + filtered, done.dropped, done.requeued)
 
     def state_dict(self) -> SourceState:
-        """Position in the data after the last commit; everything later is replayed from it."""
+        """Position in the data after the last commit; a resumed run repeats what follows."""
         return self._source.state_dict()
 
     def loaded(self, producer: str, version: int) -> None:
-        """The producer samples with these weights from now on; it gets no lease before."""
+        """Record the weights that a producer samples with; without them it gets no lease."""
         self._versions[producer] = version
         self._settle()
 
     async def lease(self, producer: str, limit: int) -> tuple[Lease, ...]:
         """Wait until at least one prompt may start, and take up to `limit` of those that may.
 
-        Returns () once the buffer is closed, or everything was handed out and committed. Several
-        producers that wait share what may start, first come first served.
+        Returns () when the buffer is closed, or all batches are committed. Waiting producers share
+        what may start, in the order of their calls.
 
         Raises:
             BaseException: what `abort` was called with.
@@ -145,48 +142,46 @@ class RolloutBuffer(Generic[GroupT]):
             self._leasing -= 1
 
     def complete(self, lease: Lease, group: GroupT, *, keep: bool) -> bool:
-        """Deliver a lease's group; `keep` is False for one without signal, which is replaced.
+        """Add a lease's group, or replace it if `keep` is False: dynamic sampling filters it.
 
-        Returns False, and ignores it, if the lease is no longer valid: it failed, was released,
-        went past its deadline, or is from before a reset.
+        Returns False, and ignores the group, if the lease has ended: it failed, was released,
+        passed its deadline, or began before a reset.
         """
         if not self._leases.end(lease):
             return False
         if keep:
-            ticket = lease.ticket
-            entry = BufferedGroup(group.version, ticket.serial, ticket, group)
-            heapq.heappush(self._buffered, entry)
+            self._collection.add(lease.prompt, group)
             self._requeue_stale()
         else:
-            self._filter(lease.ticket)
+            self._collection.filter(lease.prompt, self._next_step)
         self._settle()
         return True
 
     def fail(self, lease: Lease) -> None:
-        """The prompt goes back, if the lease is still valid."""
+        """Requeue the prompt as failed, unless the lease has ended."""
         if self._leases.end(lease):
-            self._retry(lease.ticket)
+            self._retry(lease.prompt)
             self._settle()
 
-    def give_back(self, leases: Iterable[Lease]) -> None:
-        """The prompts go back, where the lease is still valid; it does not count as failed."""
+    def requeue(self, leases: Iterable[Lease]) -> None:
+        """Requeue the prompts of leases that have not ended; it does not count as a failure."""
         for lease in leases:
             if self._leases.end(lease):
-                self._source.give_back(lease.ticket)
+                self._source.requeue(lease.prompt)
         self._settle()
 
     def release(self, producer: str) -> None:
-        """The producer is dead: all its prompts go back; it gets no lease until it has `loaded`."""
+        """Requeue all prompts of a lost producer; it gets no lease until it has `loaded`."""
         self._versions.pop(producer, None)
         for lease in self._leases.held_by(producer):
             self.fail(lease)
 
     async def take(self) -> Batch[GroupT] | None:
-        """Wait for the next step's batch; it may be asked for while the previous one is trained.
+        """Wait for the next step's batch, also while the previous one is trained.
 
-        A batch is full unless the data ended or the step's attempts are used up. Groups that would
-        go stale first are handed out first. Returns None when the data or the steps are used up,
-        or the buffer is closed.
+        A batch is full unless the data or the step's attempts are used up. Groups that become too
+        stale first are used first. Returns None when the data or the steps are used up, or the
+        buffer is closed.
 
         Raises:
             BaseException: what `abort` was called with.
@@ -204,7 +199,7 @@ class RolloutBuffer(Generic[GroupT]):
             self._taking = False
 
     def commit(self, batch: Batch[GroupT]) -> None:
-        """The batch was trained: its prompts, and those filtered on the way to it, are finished."""
+        """Finish the prompts of a trained batch, and those filtered before it."""
         known = self._uncommitted.pop(batch.step, None)
         assert known is batch, f"batch {batch.step} is committed already or from before a reset"
         self._finish(batch.serials, PromptOutcome.TRAINED)
@@ -214,9 +209,9 @@ class RolloutBuffer(Generic[GroupT]):
     def reset(self, state: Mapping[str, Any], step: int) -> None:
         """Roll back to a checkpoint: its data position, and the index of the step that follows it.
 
-        Everything in flight is forgotten: leases and batches from before are void. So are the
-        producers' versions, as the same number may now mean other weights: each reports what it
-        has `loaded` again. Producers that were told the end must lease again.
+        All leases and batches end. So do the producers' versions, as the same number may now be of
+        other weights: each must call `loaded` again. Producers whose `lease` returned () must
+        lease again.
 
         Raises:
             InvalidInputError: the state is of other data.
@@ -230,7 +225,7 @@ class RolloutBuffer(Generic[GroupT]):
         self._settle()
 
     def close(self) -> None:
-        """End the run: `lease` returns (), `take` None; what was handed out may be committed."""
+        """End the run: `lease` returns (), `take` None; batches may still be committed."""
         self._closed = True
         self._forget_in_flight()
         self._settle()
@@ -252,18 +247,14 @@ class RolloutBuffer(Generic[GroupT]):
         max_steps = self._limits.max_steps
         if max_steps is not None and self._next_step >= max_steps:
             return True
-        return not self._buffered and self._no_more_completions()
+        return not self._collection and self._no_more_completions()
 
     def _no_more_completions(self) -> bool:
         return not self._leases and self._source.exhausted
 
     def _ready(self) -> bool:
-        enough = len(self._buffered) >= self._wanted()
-        return enough or (bool(self._buffered) and self._no_more_completions())
-
-    def _wanted(self) -> int:
-        """Groups the next batch can use: fewer when its attempts run out, one at the least."""
-        return min(self._limits.groups_per_step, max(1, self._attempts_left))
+        enough = len(self._collection) >= self._collection.wanted
+        return enough or (bool(self._collection) and self._no_more_completions())
 
     def _startable(self, producer: str) -> int:
         if producer not in self._versions:
@@ -272,77 +263,54 @@ class RolloutBuffer(Generic[GroupT]):
             self._limits,
             version=self._versions[producer],
             next_step=self._next_step,
-            wanted=self._wanted(),
-            in_flight=len(self._leases) + len(self._buffered),
+            wanted=self._collection.wanted,
+            in_flight=len(self._leases) + len(self._collection),
             take_pending=self._taking,
         )
 
     def _settle(self) -> None:
-        """After every change: all who wait look again, in the order in which they came."""
+        """After every change: wake all waiting calls, in their order."""
         if self._over():
-            self._finish(self._filtered, PromptOutcome.FILTERED)
-            self._filtered = []
+            self._finish(self._collection.pop_filtered(), PromptOutcome.FILTERED)
         self._changed.set()
         self._changed.clear()
 
     def _start(self, producer: str, count: int) -> tuple[Lease, ...]:
         leases: list[Lease] = []
-        while len(leases) < count and (ticket := self._source.take()) is not None:
-            leases.append(self._leases.open(ticket, producer))
+        while len(leases) < count and (prompt := self._source.take()) is not None:
+            leases.append(self._leases.open(prompt, producer))
         return tuple(leases)
 
     def _expire(self, lease: Lease) -> None:
-        logger.warning("row %d: no completion from %s in time", lease.ticket.row, lease.producer)
+        logger.warning("row %d: no completion from %s in time", lease.prompt.row, lease.producer)
         self.fail(lease)
 
-    def _retry(self, ticket: Ticket) -> None:
-        ticket = ticket.retried()
-        if ticket.attempt < self._max_lease_attempts:
-            self._source.give_back(ticket)
+    def _retry(self, prompt: ScheduledPrompt) -> None:
+        prompt = prompt.retried()
+        if prompt.attempt < self._max_lease_attempts:
+            self._source.requeue(prompt)
         else:
-            logger.warning("row %d: dropped after %d attempts", ticket.row, ticket.attempt)
-            self._source.finish(ticket.serial, PromptOutcome.DROPPED)
+            logger.warning("row %d: dropped after %d attempts", prompt.row, prompt.attempt)
+            self._source.finish(prompt.serial, PromptOutcome.DROPPED)
 
     def _requeue_stale(self) -> None:
-        # Not a failure: dropping what others overtook would drop the prompts with long answers.
-        oldest_usable = self._next_step - self._limits.max_staleness
-        while self._buffered and self._buffered[0].version < oldest_usable:
-            self._source.give_back(heapq.heappop(self._buffered).ticket)
-
-    def _filter(self, ticket: Ticket) -> None:
-        # Finished only with its step: a resumed run then repeats the step with all its attempts.
-        self._filtered.append(ticket.serial)
-        self._attempts_left -= 1
-        if self._attempts_left <= 0 and not self._buffered:
-            logger.warning("step %d: no group kept in %d", self._next_step, len(self._filtered))
-            self._attempts_left = self._attempts_per_step
+        # Not a failure: counting it as one would drop the prompts with long completions.
+        for prompt in self._collection.pop_stale(self._next_step - self._limits.max_staleness):
+            self._source.requeue(prompt)
 
     def _hand_out(self) -> Batch[GroupT]:
-        size = min(self._limits.groups_per_step, len(self._buffered))
-        chosen = [heapq.heappop(self._buffered) for _ in range(size)]
-        chosen.sort(key=attrgetter("serial"))
-        batch = Batch(
-            step=self._next_step,
-            episode=chosen[-1].ticket.episode,
-            serials=tuple(entry.serial for entry in chosen),
-            groups=tuple(entry.group for entry in chosen),
-            filtered=tuple(self._filtered),
-        )
+        batch = self._collection.pop_batch(self._next_step)
         self._uncommitted[batch.step] = batch
         self._episode = batch.episode
         self._next_step += 1
-        self._filtered = []
-        self._attempts_left = self._attempts_per_step
         self._requeue_stale()
         self._settle()
         return batch
 
-    def _finish(self, serials: Iterable[int], fate: PromptOutcome) -> None:
+    def _finish(self, serials: Iterable[int], outcome: PromptOutcome) -> None:
         for serial in serials:
-            self._source.finish(serial, fate)
+            self._source.finish(serial, outcome)
 
     def _forget_in_flight(self) -> None:
         self._leases.end_all()
-        self._buffered.clear()
-        self._filtered = []
-        self._attempts_left = self._attempts_per_step
+        self._collection.clear()

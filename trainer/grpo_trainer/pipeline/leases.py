@@ -1,28 +1,28 @@
-"""Prompts in the hands of producers, each with a deadline."""
+"""Prompts that producers hold, each with a deadline."""
 
 import asyncio
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .source import Ticket
+from .source import ScheduledPrompt
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A prompt in the hands of one producer, until it completes, fails or its deadline passes."""
+    """A prompt that one producer holds until it completes, fails or its deadline passes."""
 
-    ticket: Ticket
+    prompt: ScheduledPrompt
     id: str
     """Unique within the process."""
     producer: str
 
 
 class LeaseBook:
-    """The leases that are out. A lease ends once: whoever ends it first settles its prompt."""
+    """The leases that have not ended. A lease ends once, and then its prompt has a next state."""
 
     def __init__(self, seconds: float, on_expiry: Callable[[Lease], None]) -> None:
-        """`on_expiry` is called with a lease that is still out `seconds` after it was opened."""
+        """`on_expiry` is called with a lease that has not ended `seconds` after it was opened."""
         self._seconds = seconds
         self._on_expiry = on_expiry
         self._numbers = itertools.count()
@@ -31,15 +31,15 @@ class LeaseBook:
     def __len__(self) -> int:
         return len(self._out)
 
-    def open(self, ticket: Ticket, producer: str) -> Lease:
-        """Hand a prompt to a producer."""
-        lease = Lease(ticket, f"{ticket.serial}.{next(self._numbers)}", producer)
+    def open(self, prompt: ScheduledPrompt, producer: str) -> Lease:
+        """Lease a prompt to a producer."""
+        lease = Lease(prompt, f"{prompt.serial}.{next(self._numbers)}", producer)
         timer = asyncio.get_running_loop().call_later(self._seconds, self._on_expiry, lease)
         self._out[lease.id] = (lease, timer)
         return lease
 
     def end(self, lease: Lease) -> bool:
-        """Take a lease out of the book; False if it had ended before."""
+        """End a lease; False if it had ended before."""
         if lease.id not in self._out:
             return False
         _, timer = self._out.pop(lease.id)

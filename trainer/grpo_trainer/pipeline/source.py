@@ -1,4 +1,4 @@
-"""The order in which prompts are offered, and the ledger of what became of each."""
+"""The order of the prompts, and the outcome of each."""
 
 import hashlib
 import heapq
@@ -16,18 +16,18 @@ from grpo_trainer.events import GroupCounts
 
 
 class PromptOutcome(StrEnum):
-    """How an offered prompt ends; each ends once."""
+    """How a prompt leaves the run; each does so once."""
 
     TRAINED = "trained"
     FILTERED = "filtered"
-    """Its group carried no signal."""
+    """Its group had no learning signal."""
     DROPPED = "dropped"
-    """No producer could answer it."""
+    """Its leases failed too often."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
-    """One offer of one prompt."""
+class ScheduledPrompt:
+    """A prompt of an episode, as it is leased."""
 
     serial: int
     """Position in the whole run, 0 <= serial < count * episodes."""
@@ -35,37 +35,37 @@ class Ticket:
     """Index into the data set."""
     episode: int
     attempt: int
-    """Leases of it that failed."""
+    """Its failed leases."""
     seed: int
-    """Sampling seed of 63 bits; a repeated offer carries the same, so that it is reproducible."""
+    """Sampling seed of 63 bits; the same when it is requeued, so that it is reproducible."""
 
-    def retried(self) -> "Ticket":
+    def retried(self) -> "ScheduledPrompt":
         """The same prompt after one more failure."""
         return replace(self, attempt=self.attempt + 1)
 
 
 class SourceState(TypedDict):
-    """A position in the data, as it stands in a checkpoint."""
+    """A position in the data, as a checkpoint contains it."""
 
     count: int
     episodes: int
     seed: int
     done_below: int
-    """Every serial below it is finished."""
+    """All serials below it are finished."""
     done_beyond: list[int]
     """The finished serials above it, ascending."""
     groups: dict[str, int]
 
 
 class PromptSource:
-    """Offers `count` rows once per episode, each episode in an order of its own.
+    """Returns `count` rows once per episode, in another order in each.
 
-    A prompt is offered again until it is finished. The state knows finished prompts only: after a
-    resume those in flight are offered again, and none is trained twice.
+    A requeued prompt is returned again until it is finished. The state contains finished prompts
+    only: after a resume those in flight are returned again, and none is trained twice.
     """
 
     def __init__(self, count: int, episodes: int, seed: int) -> None:
-        assert count > 0 and episodes > 0, f"{count=}, {episodes=}: nothing to offer"
+        assert count > 0 and episodes > 0, f"{count=}, {episodes=}: no prompts"
         self.count = count
         self.episodes = episodes
         self.seed = seed
@@ -74,14 +74,14 @@ class PromptSource:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], *, count: int, episodes: int, seed: int) -> Self:
-        """A source that goes on where `state` was taken; see `load_state_dict`."""
+        """A source at the position of `state`; see `load_state_dict`."""
         source = cls(count, episodes, seed)
         source.load_state_dict(state)
         return source
 
     @property
     def exhausted(self) -> bool:
-        """Nothing is left to offer; what was taken may still be given back."""
+        """No prompt is left; those that were taken may still be requeued."""
         return not self._pending and self._fresh >= self.count * self.episodes
 
     @property
@@ -91,11 +91,11 @@ class PromptSource:
 
     @property
     def counts(self) -> GroupCounts:
-        """Prompts by fate, and how often one was given back."""
+        """Prompts by outcome, and how many were requeued."""
         return GroupCounts(**self._counts)
 
-    def take(self) -> Ticket | None:
-        """The next offer: what was given back first, lowest serial first; None if exhausted."""
+    def take(self) -> ScheduledPrompt | None:
+        """The next prompt, requeued ones first, by serial; None if exhausted."""
         if self._pending:
             return heapq.heappop(self._pending)[1]
         if self.exhausted:
@@ -103,25 +103,27 @@ class PromptSource:
         serial = self._fresh
         self._advance_to(serial + 1)
         episode, index = divmod(serial, self.count)
-        return Ticket(serial, self._row(episode, index), episode, 0, self._sampling_seed(serial))
+        return ScheduledPrompt(
+            serial, self._row(episode, index), episode, 0, self._sampling_seed(serial)
+        )
 
-    def give_back(self, ticket: Ticket) -> None:
-        """Offer it again, before fresh ones."""
-        self._assert_open(ticket.serial)
+    def requeue(self, prompt: ScheduledPrompt) -> None:
+        """Return it again, before new ones."""
+        self._assert_open(prompt.serial)
         self._counts["requeued"] += 1
-        heapq.heappush(self._pending, (ticket.serial, ticket))
+        heapq.heappush(self._pending, (prompt.serial, prompt))
 
-    def finish(self, serial: int, fate: PromptOutcome) -> None:
-        """Record the end of a prompt that was taken."""
+    def finish(self, serial: int, outcome: PromptOutcome) -> None:
+        """Record the outcome of a prompt that was taken."""
         self._assert_open(serial)
-        self._counts[fate] += 1
+        self._counts[outcome] += 1
         self._done_beyond.add(serial)
         while self._done_below in self._done_beyond:
             self._done_beyond.remove(self._done_below)
             self._done_below += 1
 
     def state_dict(self) -> SourceState:
-        """What is finished, as JSON can hold it."""
+        """The finished prompts, in JSON's types."""
         return SourceState(
             count=self.count,
             episodes=self.episodes,
@@ -132,7 +134,7 @@ class PromptSource:
         )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go to the position of a state.
+        """Set the position to that of a state.
 
         Raises:
             InvalidInputError: the state is of other data, episodes or seed.
@@ -153,7 +155,7 @@ class PromptSource:
         self._done_below = done_below
         self._done_beyond = done_beyond
         self._counts = Counter(asdict(counts))
-        self._pending: list[tuple[int, Ticket]] = []
+        self._pending: list[tuple[int, ScheduledPrompt]] = []
         self._advance_to(done_below)
 
     def _advance_to(self, serial: int) -> None:
@@ -162,7 +164,7 @@ class PromptSource:
         self._fresh = serial
 
     def _row(self, episode: int, index: int) -> int:
-        # Serials are first offered in ascending order, so one episode's order at a time is enough.
+        # New serials ascend, so the order of one episode at a time is enough.
         if self._order[0] != episode:
             generator = np.random.default_rng((self.seed, episode))
             self._order = (episode, generator.permutation(self.count))
