@@ -16,7 +16,7 @@ from ..data import EncodedPrompts, encode_prompts
 from ..errors import InvalidInputError
 from ..messages import Row
 from ..rewards import system_prompt
-from ..spec import ExitCode, GRPOJobSpec
+from ..spec import ExitCode, GRPOJobSpec, planned_steps
 from .start import Start, check_engine, check_port, check_trainer
 
 _NAME_WIDTH = 10
@@ -134,7 +134,6 @@ def _without_torch() -> Iterator[None]:
 
 def _prompts(spec: GRPOJobSpec, rows: Rows, tokenizer: Any) -> str:
     """Prompts by the chat template, and the steps that they make."""
-    from ..driver.prepare import planned_steps
 
     def encode(of: tuple[Row, ...]) -> EncodedPrompts:
         limit, system = spec.sampling.max_prompt_tokens, system_prompt(spec.reward)
