@@ -48,10 +48,14 @@ stage = TIMEFORMAT='%R s  %U s user  %S s system  $(1)'; { time { $(2); } 2>&3; 
 .PHONY: test
 test: ## linters, then every test but the end-to-end ones
 	@rm -f $(STAGES)
-	$(call stage,environments,$(MAKE) --no-print-directory $(READY) $(VLLM_READY))
+	$(call stage,environment,$(MAKE) --no-print-directory $(READY))
 	$(call stage,lint,$(MAKE) --no-print-directory lint)
-	$(call stage,test cluster programs,$(PY) hack/cluster/cluster.py build control helm monitoring)
+	$(call stage,vLLM environment and test cluster,$(MAKE) --no-print-directory -j2 $(VLLM_READY) programs)
 	TEST_STAGES=$(STAGES) $(PY) -m pytest tests --ignore=tests/e2e --numprocesses 2
+
+.PHONY: programs
+programs: $(READY)
+	$(PY) hack/cluster/cluster.py build control helm monitoring
 
 .PHONY: test-fast
 test-fast: $(READY) ## unit tests and one short training run
@@ -80,8 +84,7 @@ test-unit: $(READY) ## unit tests, under a minute
 	$(PY) -m pytest tests/unit
 
 .PHONY: test-kube
-test-kube: $(READY) ## tests against a real API server
-	$(PY) hack/cluster/cluster.py build control helm monitoring
+test-kube: $(READY) programs ## tests against a real API server
 	$(PY) -m pytest tests/kube
 
 .PHONY: lint
