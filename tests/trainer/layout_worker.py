@@ -41,6 +41,21 @@ def run(job, rank: int) -> None:
     if job.save:
         save_state(policy, job.directory, len(job.steps))
     (job.directory / f"result-{rank}.json").write_text(json.dumps(results))
+    (job.directory / f"memory-{rank}.json").write_text(json.dumps(allocated(policy)))
+
+
+def allocated(policy: Policy) -> dict[str, int]:
+    """Bytes of the tensors that this rank holds between two steps."""
+    weights = {id(p): p for p in policy.module.parameters()}
+    updated = [p for group in policy.optimizer.optim.param_groups for p in group["params"]]
+    moments = [
+        policy.optimizer.optim.state[p][name] for p in updated for name in ("exp_avg", "exp_avg_sq")
+    ]
+    return {
+        "weights": sum(p.nbytes for p in weights.values()),
+        "masters": sum(p.nbytes for p in updated if id(p) not in weights),
+        "moments": sum(moment.nbytes for moment in moments),
+    }
 
 
 @contextmanager
