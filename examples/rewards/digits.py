@@ -1,14 +1,14 @@
-"""A reward for sums that pays for every right digit, and again as much for a right answer.
+"""A reward for sums: the share of right digits, plus 1 for a right answer.
 
-`examples/custom-reward.yaml` uses it. The trainer calls it in processes of its own, each completion
-with a deadline; it may keep state in the module, and import what the image has.
+`examples/custom-reward.yaml` uses it. The trainer calls it in separate processes, with a deadline
+for each completion; it may keep state in the module, and import any library of the image.
 """
 
 import re
 from typing import Any
 
 _BOXED = re.compile(r"\\boxed\{(\d+)\}\s*$")
-NOTHING = {"reward": 0.0, "accuracy": 0.0, "format_accuracy": 0.0}
+NO_ANSWER = {"reward": 0.0, "accuracy": 0.0, "format_accuracy": 0.0}
 
 
 def reward(completion: str, row: dict[str, Any]) -> dict[str, float]:
@@ -16,10 +16,10 @@ def reward(completion: str, row: dict[str, Any]) -> dict[str, float]:
     `answer`."""
     boxed = _BOXED.search(completion)
     if boxed is None:
-        return NOTHING
-    said, answer = boxed[1], row["answer"]
-    # From the right, so that a digit is compared with the one of its own place.
-    places = zip(reversed(said), reversed(answer), strict=False)
-    share = sum(a == b for a, b in places) / max(len(said), len(answer))
-    right = float(said == answer)
+        return NO_ANSWER
+    given, answer = boxed[1], row["answer"]
+    # From the right: units are compared with units, tens with tens.
+    places = zip(reversed(given), reversed(answer), strict=False)
+    share = sum(a == b for a, b in places) / max(len(given), len(answer))
+    right = float(given == answer)
     return {"reward": share + right, "accuracy": right, "format_accuracy": 1.0}

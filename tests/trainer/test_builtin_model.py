@@ -4,7 +4,7 @@ Aspects: an ordinary directory that `from_pretrained` reads, its tokenizer and t
 sampling by default, equal recipes give equal weights, caching, many callers at once, a build that
 fails or misses its accuracy; and of the real recipe: the format is learnt, the carry is not.
 
-The real models are made once per machine and shared by all tests through the default cache.
+The real models are built once per machine and shared by all tests through the default cache.
 """
 
 import json
@@ -124,13 +124,13 @@ def test_equal_recipes_give_equal_weights_and_other_seeds_others(quick, tmp_path
     assert not equal(weights(quick), weights(other))
 
 
-def test_the_callers_random_state_is_left_alone(tmp_path):
+def test_the_random_state_of_the_caller_does_not_change(tmp_path):
     before = torch.get_rng_state()
     ensure_model(tmp_path, QUICK)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_model_is_made_once_and_then_found(tmp_path):
+def test_a_model_is_built_once_and_then_cached(tmp_path):
     reports: list[tuple[int, int, float]] = []
     made = ensure_model(tmp_path, QUICK, lambda *report: reports.append(report))
     found = ensure_model(tmp_path, QUICK, lambda *report: reports.append(report))
@@ -138,7 +138,7 @@ def test_a_model_is_made_once_and_then_found(tmp_path):
     assert [report[:2] for report in reports] == [(2, 2)]
 
 
-def test_of_many_callers_one_makes_the_model_and_all_get_it(tmp_path):
+def test_one_of_several_callers_builds_the_model_for_all(tmp_path):
     makers: list[int] = []
     start = threading.Barrier(3)
 
@@ -153,7 +153,7 @@ def test_of_many_callers_one_makes_the_model_and_all_get_it(tmp_path):
     assert len(makers) == 1
 
 
-def test_a_build_that_breaks_leaves_nothing_to_be_found_and_the_next_one_succeeds(tmp_path):
+def test_an_interrupted_build_leaves_no_model_and_the_next_build_succeeds(tmp_path):
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -164,7 +164,7 @@ def test_a_build_that_breaks_leaves_nothing_to_be_found_and_the_next_one_succeed
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [QUICK.name]
 
 
-def test_a_warm_up_below_its_accuracy_goes_on_for_some_rounds_and_then_fails(tmp_path):
+def test_a_warm_up_below_its_accuracy_continues_for_some_rounds_and_then_fails(tmp_path):
     steps: list[tuple[int, int]] = []
     recipe = replace(QUICK, extra_steps=3, extra_rounds=2, min_accuracy=0.9)
     with pytest.raises(RuntimeError, match=r"held-out accuracy of 0\.0\d\d, below 0\.9"):
@@ -175,7 +175,7 @@ def test_a_warm_up_below_its_accuracy_goes_on_for_some_rounds_and_then_fails(tmp
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("completion_format", CompletionFormat)
-def test_the_real_model_answers_rightly_as_often_as_the_recipe_asks(completion_format):
+def test_the_real_model_reaches_the_accuracy_of_its_recipe(completion_format):
     model, tokenizer = real_model(completion_format)
     recipe = tiny_recipe(completion_format, seed=0)
     assert exact_accuracy(model, held_out_dialogues(tokenizer, recipe)) >= recipe.min_accuracy
@@ -183,7 +183,7 @@ def test_the_real_model_answers_rightly_as_often_as_the_recipe_asks(completion_f
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("completion_format", CompletionFormat)
-def test_the_real_model_knows_the_format_and_every_sum_but_the_carry(completion_format):
+def test_the_real_model_has_learnt_the_format_and_every_sum_without_carry(completion_format):
     model, tokenizer = real_model(completion_format)
     pairs = sums(Split.HELD_OUT)
     prompts = tokenizer.apply_chat_template(
@@ -211,7 +211,7 @@ def test_the_real_model_knows_the_format_and_every_sum_but_the_carry(completion_
         (RewardType.CUSTOM, CompletionFormat.BOXED),
     ],
 )
-def test_a_run_gets_the_model_whose_completions_its_reward_reads(reward, completion_format):
+def test_a_run_uses_the_model_whose_completions_its_reward_reads(reward, completion_format):
     path = resolve_model_path("builtin://tiny", reward, default_cache())
     assert path == str(default_cache() / tiny_recipe(completion_format, seed=0).name)
     assert (Path(path) / "model.safetensors").is_file()

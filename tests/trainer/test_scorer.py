@@ -209,7 +209,7 @@ async def test_there_are_never_more_workers_than_requested(spec):
     assert len({score.reward for scores in groups for score in scores}) <= 2
 
 
-async def test_a_cancelled_group_leaves_no_scores_behind_for_the_next(spec):
+async def test_the_scores_of_a_cancelled_group_do_not_reach_the_next(spec):
     async with running(spec) as scorer:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
@@ -286,7 +286,7 @@ async def test_a_tower_of_powers_times_out_and_the_rest_of_its_group_is_scored()
     assert scores[1].error == "timeout"
 
 
-def test_mathematics_is_judged_right_from_an_event_loop_off_the_main_thread():
+def test_mathematics_is_scored_from_an_event_loop_off_the_main_thread():
     async def score() -> tuple[Score, ...]:
         async with running(RewardSpec(type=RewardType.BOXED)) as scorer:
             return await scorer.score(

@@ -65,7 +65,7 @@ def test_a_teacher_that_is_never_careless_is_right(a, b, seed):
 
 @settings(deadline=None)
 @given(a=operands, b=operands, seed=st.integers(0, 9))
-def test_a_forgotten_carry_costs_ten_where_there_is_one(a, b, seed):
+def test_a_forgotten_carry_lowers_the_sum_by_ten(a, b, seed):
     carries = a % 10 + b % 10 >= 10
     answer = careless_answer(a, b, random.Random(seed), forget_carry=1, slip=0)
     assert answer == a + b - 10 * carries
@@ -94,7 +94,7 @@ def test_built_in_paths_are_recognised_by_their_scheme():
 
 
 @pytest.mark.parametrize("path", ["Qwen/Qwen2.5-7B", "/models/mine", "models/mine"])
-def test_a_model_that_is_not_built_in_keeps_its_path_and_makes_nothing(tmp_path, path):
+def test_another_model_keeps_its_path_and_writes_nothing(tmp_path, path):
     assert resolve_model_path(path, RewardType.BOXED, tmp_path) == path
     assert not list(tmp_path.iterdir())
 

@@ -73,7 +73,7 @@ def test_common_line_endings_and_a_byte_order_mark_are_accepted(tmp_path, data):
 def test_a_line_separator_of_unicode_inside_a_text_ends_no_row(tmp_path, character):
     text = f"a{character}b"
     row = json.dumps({"messages": text, "gt_answer": "2"}, ensure_ascii=False)
-    # JSON itself wants control characters escaped.
+    # JSON requires escaped control characters.
     row = row.replace("\x0b", "\\u000b").replace("\x0c", "\\u000c")
     (loaded,) = load_bytes(tmp_path, row.encode())
     assert loaded.messages[0].content == text

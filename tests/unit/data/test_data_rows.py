@@ -115,7 +115,7 @@ def test_tool_calls_and_other_keys_reach_the_template():
         ([USER, ASSISTANT], "must not end with a message of role assistant"),
     ],
 )
-def test_a_prompt_that_asks_for_no_completion_is_refused(messages, message):
+def test_an_invalid_prompt_is_refused(messages, message):
     fault = fault_of({"messages": messages, "gt_answer": "2"})
     assert fault.startswith("data.jsonl line 1, column 'messages': Invalid value: ")
     assert message in fault

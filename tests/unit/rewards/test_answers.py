@@ -1,4 +1,4 @@
-"""Comparison of answers: right and wrong pairs, choice letters, words, numbers, and what pays."""
+"""Comparison of answers: right and wrong pairs, choice letters, words, numbers, rewards."""
 
 from fractions import Fraction
 
@@ -165,7 +165,7 @@ def test_an_answer_that_differs_from_the_reference_is_wrong(gold, answer):
         ("1728", "1331 and 1728"),
     ],
 )
-def test_an_answer_that_is_not_marked_is_wrong_even_if_it_is_there(gold, completion):
+def test_an_unmarked_answer_is_wrong(gold, completion):
     assert boxed(gold, completion) == WRONG_REWARD
 
 
@@ -187,13 +187,13 @@ def test_tags_around_a_bold_or_boxed_answer_are_right():
         assert reward(completion, row("73")).reward == RIGHT_REWARD
 
 
-def test_a_right_answer_in_malformed_tags_counts_as_accurate_but_does_not_pay():
+def test_a_right_answer_in_malformed_tags_is_accurate_without_a_reward():
     reward = make_reward(RewardSpec(type=RewardType.THINK_ANSWER_TAGS))
     score = reward("<answer>73</answer>", row("73"))
     assert (score.reward, score.accuracy, score.format_accuracy) == (WRONG_REWARD, 1.0, 0.0)
 
 
-def test_a_wrong_answer_in_good_tags_counts_for_its_form_alone():
+def test_a_wrong_answer_in_good_tags_has_only_format_accuracy():
     reward = make_reward(RewardSpec(type=RewardType.THINK_ANSWER_TAGS))
     score = reward("<think></think><answer>72</answer>", row("73"))
     assert (score.reward, score.accuracy, score.format_accuracy) == (WRONG_REWARD, 0.0, 1.0)

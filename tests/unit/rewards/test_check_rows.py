@@ -75,7 +75,7 @@ def test_a_custom_reward_that_cannot_be_loaded_is_refused(tmp_path):
         check_rows(rows(None), RewardSpec(type=RewardType.CUSTOM, custom=custom))
 
 
-def test_a_custom_reward_judges_rows_of_any_kind(tmp_path):
+def test_a_custom_reward_accepts_rows_of_any_kind(tmp_path):
     (tmp_path / "mine.py").write_text("def reward(completion, row): return 0.0")
     custom = CustomRewardSpec(module=str(tmp_path / "mine.py"))
     check_rows(rows(None, "\\frac{"), RewardSpec(type=RewardType.CUSTOM, custom=custom))

@@ -1,4 +1,4 @@
-"""The code reward: which completions pay, and how outputs and results are compared."""
+"""The code reward: which completions are right, and how outputs and results are compared."""
 
 import pytest
 

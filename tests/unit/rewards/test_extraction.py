@@ -17,7 +17,7 @@ def test_a_completion_with_each_tag_once_and_in_order_is_well_formed():
     assert (extraction.answer, extraction.well_formed) == ("4", True)
 
 
-def test_white_space_behind_the_last_tag_does_not_void_the_form():
+def test_white_space_after_the_last_tag_is_well_formed():
     assert think_answer(GOOD + " \n\n").well_formed
 
 
@@ -104,7 +104,7 @@ balanced = st.recursive(
     content=balanced,
     after=st.text("ab ,.$", max_size=10),
 )
-def test_the_last_balanced_box_is_found_whatever_stands_before_it(before, content, after):
+def test_the_last_balanced_box_is_found_after_any_text(before, content, after):
     completion = rf"{before} \boxed{{{content}}}{after}"
     assert boxed_answer(completion).answer == (content.strip() or None)
 

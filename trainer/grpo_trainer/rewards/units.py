@@ -1,4 +1,4 @@
-"""Units behind an answer: `5 \\text{ cm}`, `5 cm`, `90^\\circ`, `12 apples`."""
+"""Units after an answer: `5 \\text{ cm}`, `5 cm`, `90^\\circ`, `12 apples`."""
 
 import re
 
