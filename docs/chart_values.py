@@ -38,7 +38,7 @@ helm install grpo helm/grpo-operator --namespace grpo-system --create-namespace 
     --set image.repository=REGISTRY/grpo-operator \\
     --set jobImages.trainer.repository=REGISTRY/grpo-trainer \\
     --set jobImages.vllm.repository=REGISTRY/grpo-trainer-vllm
-helm test grpo --namespace grpo-system --logs
+helm test grpo --namespace grpo-system
 ```
 
 [Installing the operator](../../docs/install.md) describes upgrades, uninstalling and GPU pools;

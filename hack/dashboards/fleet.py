@@ -179,6 +179,27 @@ _RECONCILING = Row(
             (Query(_occurrences("reconcile_errors_total", "reason"), "{{reason}}"),),
             stacked=True,
         ),
+        Graph(
+            "Objects and namespaces left out",
+            "Namespaces that cannot be read, objects with the job label that belong to no job, and "
+            "events whose object is invalid, in the last hour. Good: 0.",
+            (
+                Query(f"max({_OPERATOR}unserved_namespaces)", "namespaces"),
+                Query(f"max({_OPERATOR}foreign_objects)", "foreign objects"),
+                Query(f"sum({_occurrences('invalid_objects_total', 'resource')})", "invalid"),
+            ),
+        ),
+        Graph(
+            "Failed jobs",
+            "1 for each job in the phase Failed, until it is deleted.",
+            (
+                Query(
+                    f"max by (job_namespace, grpojob) ({_OPERATOR}failed_jobs)",
+                    "{{job_namespace}}/{{grpojob}}",
+                ),
+            ),
+            stacked=True,
+        ),
     ),
 )
 

@@ -23,6 +23,13 @@ class Metrics:
             f"{_PREFIX}queue_depth", "Calls that wait for their turn", registry=registry
         )
         self.jobs = Gauge(f"{_PREFIX}jobs", "Jobs by phase", ["phase"], registry=registry)
+        # Not `namespace`: Prometheus sets that to the operator's own.
+        self.failed_jobs = Gauge(
+            f"{_PREFIX}failed_jobs",
+            "1 for each job in the phase Failed",
+            ["job_namespace", "grpojob"],
+            registry=registry,
+        )
         self.job_ready_seconds = Histogram(
             f"{_PREFIX}job_ready_seconds",
             "Time from a job's first start until its driver runs",

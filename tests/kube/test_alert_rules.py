@@ -98,7 +98,10 @@ LOSS, NORM = job("grpo_loss"), job("grpo_gradient_norm")
 ENTROPY, RESTARTS = job("grpo_entropy"), job("grpo_restarts_total", role="producer")
 LEADER, OTHER = operator("leader"), operator("leader", "op-2")
 LOOKS, RUNNING = operator("reconcile_seconds_count"), operator("jobs", phase="Running")
-FAILED, ENDED = operator("jobs", phase="Failed"), operator("jobs", phase="Succeeded")
+ENDED = operator("jobs", phase="Succeeded")
+FAILED = operator("failed_jobs", job_namespace="team", grpojob="a")
+FAILED_BEFORE = operator("failed_jobs", job_namespace="team", grpojob="b")
+UNSERVED = operator("unserved_namespaces")
 ERRORS = operator("reconcile_errors_total", reason="Forbidden")
 RETRIES = operator("retries_total", reason="HeadLost")
 
@@ -148,6 +151,14 @@ CASES = [
     silent("GRPOOperatorDown", "a replica that only waits is there", {LEADER: "0x120"}),
     fires("GRPOOperatorNotLeading", "both wait", {LEADER: "1x60 0x59", OTHER: "0x120"}),
     fires("GRPOOperatorNotLeading", "both act", {LEADER: "1x120", OTHER: "1x120"}),
+    silent(
+        "GRPOOperatorNotLeading",
+        "two releases with a leader each",
+        {
+            LEADER: "1x120",
+            operator("leader").replace("system", "lab"): "1x120",
+        },
+    ),
     silent("GRPOOperatorNotLeading", "one acts", {LEADER: "1x120", OTHER: "0x120"}),
     silent("GRPOOperatorNotLeading", "a handover", {LEADER: "1x59 0x59", OTHER: "0x60 1x58"}),
     fires("GRPOOperatorStuck", "jobs but no look", {LOOKS: "0+9x60 540x59", RUNNING: "2x120"}),
@@ -162,11 +173,27 @@ CASES = [
     silent("GRPOOperatorAPIErrors", "one in a hundred", calls(1)),
     silent("GRPOOperatorAPIErrors", "conflicts are normal", calls(50, "409")),
     fires("GRPOJobFailed", "the first one", {LEADER: "1x120", FAILED: "_x114 1x5"}),
-    fires("GRPOJobFailed", "one more", {LEADER: "1x120", FAILED: "2x113 3x6"}),
-    silent("GRPOJobFailed", "they failed long ago", {LEADER: "1x120", FAILED: "2x120"}),
-    silent(
-        "GRPOJobFailed", "a new operator takes them in", {LEADER: "_x114 1x5", FAILED: "_x114 2x5"}
+    fires(
+        "GRPOJobFailed",
+        "one more",
+        {LEADER: "1x120", FAILED_BEFORE: "1x120", FAILED: "_x114 1x5"},
     ),
+    silent("GRPOJobFailed", "it failed long ago", {LEADER: "1x120", FAILED: "1x120"}),
+    silent(
+        "GRPOJobFailed",
+        "another replica reports it",
+        {
+            LEADER: "1x110 0x9",
+            OTHER: "0x110 1x9",
+            FAILED: "1x110 stale _x8",
+            FAILED.replace("op-1", "op-2"): "_x111 1x8",
+        },
+    ),
+    silent(
+        "GRPOJobFailed", "a new operator reports it", {LEADER: "_x114 1x5", FAILED: "_x114 1x5"}
+    ),
+    fires("GRPOOperatorNamespaceUnserved", "one for an hour", {UNSERVED: "0x60 1x59"}),
+    silent("GRPOOperatorNamespaceUnserved", "one for a moment", {UNSERVED: "0x115 1x4"}),
     fires("GRPOJobsRetrying", "five at once, the first ever", {RETRIES: "_x100 5x19"}),
     fires("GRPOJobsRetrying", "one every ten minutes", {RETRIES: "1+0.1x120"}),
     silent("GRPOJobsRetrying", "two of them", {RETRIES: "_x100 2x19"}),

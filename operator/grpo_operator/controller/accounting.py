@@ -66,6 +66,10 @@ class Accounting:
         if phase is not None:
             self._phases[key] = phase
             self.metrics.jobs.labels(phase).inc()
+        if phase is Phase.FAILED:
+            self.metrics.failed_jobs.labels(*key).set(1)
+        elif old is Phase.FAILED:
+            self.metrics.failed_jobs.remove(*key)
 
 
 def _training_since(status: GRPOJobStatus) -> datetime | None:

@@ -1,5 +1,6 @@
 """Kubernetes and Ray objects, as plain dicts, into records of what was observed."""
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -16,6 +17,7 @@ from .naming import JOB_LABEL, UID_LABEL, attempt_of
 from .observed import Cluster, Job, Pod, Problem, RayJob, RayJobState, Role
 
 Object = Mapping[str, Any]
+_DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _WAITING_WELL = frozenset({"ContainerCreating", "PodInitializing", ""})
 _ROLES = {"headgroup": Role.HEAD, "producers": Role.PRODUCER, "consumers": Role.CONSUMER}
 
@@ -86,9 +88,18 @@ def parse_cluster(raw: Object) -> Cluster:
         deleting="deletionTimestamp" in metadata,
         suspended=bool(spec.get("suspend", False)),
         producers=groups.get(str(Role.PRODUCER), {}).get("replicas", 0),
-        service=status.get("head", {}).get("serviceName") or None,
+        service=_service(status.get("head", {}).get("serviceName")),
         problem=next(failures, None),
     )
+
+
+def _service(name: Any) -> str | None:
+    """The name of the head's Service.
+
+    It becomes part of a URL, and a tenant may be able to write this status: only a DNS label can be
+    a Service's name.
+    """
+    return name if isinstance(name, str) and _DNS_LABEL.fullmatch(name) else None
 
 
 def parse_pod(raw: Object) -> Pod | None:

@@ -1,10 +1,12 @@
 """Releases of the chart on a real API server, and what they bring."""
 
 import contextlib
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
 from kubernetes.aio import client
 
 from kube.harness import Cluster, Object, until
@@ -34,6 +36,26 @@ class Release:
             yield self
         finally:
             self.helm("uninstall", "--ignore-not-found")
+
+    @contextlib.contextmanager
+    def test_account(self) -> Iterator[None]:
+        """Inside the block the account of `helm test` exists; the nodes here run no pods of it."""
+        where = ("--namespace", self.namespace)
+        hooks = yaml.safe_load_all(
+            helm("get", "hooks", self.name, *where, kubeconfig=self.cluster.kubeconfig)
+        )
+        account = [item for item in hooks if item and item["kind"] != "Pod"]
+        assert [item["kind"] for item in account] == ["ServiceAccount", "Role", "RoleBinding"]
+        text = yaml.safe_dump_all(account)
+        self._kubectl(text, "apply")
+        try:
+            yield
+        finally:
+            self._kubectl(text, "delete")
+
+    def _kubectl(self, text: str, verb: str) -> None:
+        command = ("kubectl", "--kubeconfig", self.cluster.kubeconfig, verb, "-f", "-")
+        subprocess.run(command, input=text, text=True, check=True, capture_output=True)
 
 
 async def definition(api: client.ApiClient, name: str = DEFINITION) -> Object | None:

@@ -127,7 +127,12 @@ async def test_the_clusters_roles_for_users_know_jobs(
 
 
 async def selftest(api: client.ApiClient, release: Release) -> tuple[int | None, str]:
-    """Exit code and output of what `helm test` runs, with its service account."""
+    """Exit code and output of what `helm test` runs, with the service account that it creates."""
+    with release.test_account():
+        return await _selftest(api, release)
+
+
+async def _selftest(api: client.ApiClient, release: Release) -> tuple[int | None, str]:
     kubeconfig = await kubeconfig_of(api, release, f"{DEPLOYMENT}-test")
     variables = {
         "PATH": os.environ["PATH"],

@@ -37,7 +37,7 @@ def test_an_alert_has_texts_and_a_severity(rule: dict[str, Any]) -> None:
 @each_alert
 def test_an_alert_links_to_its_section_of_the_runbook(rule: dict[str, Any]) -> None:
     assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
-    for heading in ("**Meaning.**", "**Causes.**", "**Look.**", "**Remedy.**"):
+    for heading in ("**Meaning.**", "**Causes.**", "**Diagnosis.**", "**Remedy.**"):
         assert heading in section(rule["alert"]), heading
 
 

@@ -84,6 +84,11 @@ def test_a_new_cluster_has_no_service_yet():
     assert parse_cluster(changed(CLUSTER, "status.head", {"serviceName": ""})).service is None
 
 
+@pytest.mark.parametrize("name", ["169.254.169.254/x?", "a.other", "x:80", "a/../b", "A", 7, "x@y"])
+def test_a_service_name_that_would_change_the_host_of_a_url_is_ignored(name):
+    assert parse_cluster(changed(CLUSTER, "status.head", {"serviceName": name})).service is None
+
+
 def test_pods_that_kuberay_cannot_create_are_a_problem_of_the_cluster():
     condition = {
         "type": "ReplicaFailure",
