@@ -16,8 +16,9 @@ from pydantic.alias_generators import to_camel
 
 from grpo_trainer.cli.flags import FLAGS, OPTION, SPEC, Flag
 from grpo_trainer.reporting.metrics import EXTRAS, METRICS, Metric
-from grpo_trainer.spec import MUTABLE_FIELDS, PRESETS, GRPOJobSpec, Preset
+from grpo_trainer.spec import MUTABLE_FIELDS, PRESETS, RULES, GRPOJobSpec, Preset
 from grpo_trainer.spec.cluster import PodPoolSpec
+from grpo_trainer.spec.faults import FaultKind
 from grpo_trainer.spec.kubernetes import MEANINGS, QUANTITY
 
 DOCS = Path(__file__).parent
@@ -50,7 +51,7 @@ class Row:
 def pages() -> dict[Path, str]:
     """The up-to-date content of every page with a generated table."""
     tables = {
-        "manifest": [field_tables()],
+        "manifest": [rule_table(), field_tables()],
         "migration": [flag_table()],
         "algorithm": [preset_table(), metric_tables()],
     }
@@ -199,6 +200,21 @@ def flag_table() -> str:
         choices = f" ({', '.join(f'`{c}`' for c in flag.choices)})" if flag.choices else ""
         body.append((names, place, shown, _sentence(flag.help, choices)))
     return table(("Flag", "Field", "Default", "Meaning"), body)
+
+
+def rule_table() -> str:
+    """The rules across fields; a rule of each pool once."""
+    body = []
+    for rule in RULES:
+        section, _, rest = rule.field.partition(".")
+        pooled = section in _POOLS and rest.split(".")[0] in ("resources", "tolerations")
+        if pooled and section != _POOLS[0]:
+            continue
+        field = f"<pool>.{rest}" if pooled else rule.field
+        text = re.sub(r" ?\(\{\}[^)]*\)", "", rule.must).format()
+        kind = "" if rule.kind is FaultKind.INVALID else f"{rule.kind}: "
+        body.append((f"`{field}`", f"{kind}{text}"))
+    return table(("Field", "Rule"), body)
 
 
 def preset_table() -> str:

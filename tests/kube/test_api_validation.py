@@ -168,7 +168,7 @@ async def test_a_bad_field_is_refused_by_name(
 
 
 @pytest.mark.parametrize("fields", ACROSS_FIELDS, ids=[json.dumps(f) for f in ACROSS_FIELDS])
-async def test_rules_across_fields_speak_as_on_the_command_line(
+async def test_rules_across_fields_have_the_messages_of_the_command_line(
     server: client.CustomObjectsApi, fields
 ):
     body = manifest(**fields)
@@ -193,13 +193,11 @@ async def test_rules_across_fields_speak_as_on_the_command_line(
     ],
     ids=["long name", "digit first", "dots", "no volume", "no spec", "wandb without its secret"],
 )
-async def test_what_only_a_cluster_demands_is_refused_too(
-    server: client.CustomObjectsApi, body, words
-):
+async def test_rules_of_clusters_only_are_checked_too(server: client.CustomObjectsApi, body, words):
     assert words in await refusal(server, body)
 
 
-async def test_a_name_of_the_greatest_length_is_legal(jobs: Jobs):
+async def test_a_name_of_the_maximum_length_is_valid(jobs: Jobs):
     await jobs.create(manifest("a" * 44))
 
 
@@ -224,7 +222,7 @@ def kubectl(cluster: Cluster, *arguments: str, stdin: str = "") -> subprocess.Co
     )
 
 
-async def test_kubectl_applies_it_and_then_sees_no_difference(cluster: Cluster, jobs: Jobs):
+async def test_kubectl_applies_it_and_then_shows_no_difference(cluster: Cluster, jobs: Jobs):
     text = yaml.safe_dump(manifest(producers={"podTemplate": {"spec": {"hostNetwork": True}}}))
     where = ("-n", jobs.namespace)
     assert kubectl(cluster, "apply", *where, "-f", "-", stdin=text).returncode == 0
@@ -263,7 +261,7 @@ def leaf(fields: dict[str, object]) -> str:
 
 
 @pytest.mark.parametrize("fields", IMMUTABLE, ids=leaf)
-async def test_what_is_immutable_says_so_by_name(jobs: Jobs, fields):
+async def test_an_immutable_field_is_refused_by_name(jobs: Jobs, fields):
     await jobs.create(manifest())
     with pytest.raises(client.ApiException) as error:
         await jobs.patch(fields)
@@ -283,7 +281,7 @@ MUTABLE = {
 
 
 @pytest.mark.parametrize("name", MUTABLE)
-async def test_what_is_mutable_can_be_changed_and_changed_back(jobs: Jobs, name):
+async def test_a_mutable_field_can_be_changed_and_changed_back(jobs: Jobs, name):
     await jobs.create(manifest())
     before = (await jobs.get())["spec"].get(name)
     changed = await jobs.patch({name: MUTABLE[name]})
@@ -307,7 +305,7 @@ async def test_kubectl_scale_changes_the_producers(cluster: Cluster, jobs: Jobs)
     assert (await jobs.get())["spec"]["producers"]["replicas"] == 4
 
 
-async def test_the_status_is_written_apart_and_shown_in_columns(cluster: Cluster, jobs: Jobs):
+async def test_the_status_is_a_subresource_and_shown_in_columns(cluster: Cluster, jobs: Jobs):
     await jobs.create(manifest())
     status = {
         "phase": "Running",

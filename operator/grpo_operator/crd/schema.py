@@ -24,7 +24,7 @@ Schema = dict[str, Any]
 
 
 def structural_schema(record: type[BaseModel]) -> Schema:
-    """The schema of `record` in the form that a CustomResourceDefinition takes."""
+    """The schema of `record` in the form that a CustomResourceDefinition requires."""
     schema = record.model_json_schema(by_alias=True, mode="validation")
     return _convert("", schema, schema.get("$defs", {}))
 
@@ -64,7 +64,7 @@ def _without_null(node: Schema) -> Schema:
 
 
 def _default(default: Any, schema: Schema) -> Any:
-    """An object's default holds those of its fields: rules are tried on it before they apply."""
+    """An object's default contains those of its fields: the API server checks rules on it."""
     if schema["type"] != "object":
         return default
     fields = schema.get("properties", {}).items()

@@ -62,7 +62,7 @@ def test_on_policy_the_gradient_is_minus_the_advantage(aggregation):
     ],
     ids=str,
 )
-def test_a_ratio_is_bounded_where_the_advantage_would_push_it_on(
+def test_a_ratio_is_bounded_in_the_direction_of_its_advantage(
     ratio, advantage, effective, flat, low, high
 ):
     loss, gradient, sums = one_token(math.log(ratio), advantage)
@@ -74,7 +74,7 @@ def test_a_ratio_is_bounded_where_the_advantage_would_push_it_on(
 
 @pytest.mark.parametrize("log_ratio", [-1e4, -50.0, 50.0, 1e4])
 @pytest.mark.parametrize("advantage", [-1.0, 1.0])
-def test_extreme_ratios_stay_finite_and_push_nowhere(log_ratio, advantage):
+def test_extreme_ratios_stay_finite_and_have_no_gradient(log_ratio, advantage):
     loss, gradient, sums = one_token(log_ratio, advantage)
     assert math.isfinite(loss) and math.isfinite(sums.ratio)
     assert gradient == 0
@@ -115,7 +115,7 @@ def test_sample_averages_token_means_and_token_averages_tokens():
 
 @pytest.mark.parametrize("aggregation", LossAggregation)
 @pytest.mark.parametrize("garbage", [float("nan"), float("inf"), float("-inf"), 1e30])
-def test_what_stands_outside_the_mask_has_no_effect(aggregation, garbage):
+def test_values_outside_the_mask_have_no_effect(aggregation, garbage):
     def run(filler):
         logprobs = torch.tensor([[-1.0, filler], [filler, filler]], requires_grad=True)
         loss, sums = policy_loss(

@@ -135,7 +135,7 @@ def reference_gradient(scored, options):
 
 @settings(deadline=None, max_examples=50)
 @given(STEPS, ALGORITHMS)
-def test_the_gradient_is_that_of_the_formula_taken_token_by_token(scored, options):
+def test_the_gradient_is_that_of_the_formula_per_token(scored, options):
     gradient, _ = train(scored, options, data_parallel=1, microbatch=100)
     torch.testing.assert_close(gradient, reference_gradient(scored, options), rtol=1e-6, atol=1e-9)
 

@@ -137,7 +137,7 @@ def test_a_token_without_a_finite_logprob_leaves_mask_and_denominators(unknown):
     assert (step.statistics.nonfinite_samples, step.statistics.nonfinite_tokens) == (0, 1)
 
 
-def test_a_completion_without_any_known_logprob_is_no_sample():
+def test_a_completion_without_any_finite_logprob_is_no_sample():
     completions = [completion([5], [float("nan")]), completion([]), completion([4])]
     step = build([group([1.0, 0.0, 0.0], completions)])
     assert step.denominators == Denominators(samples=1, tokens=1)
@@ -183,7 +183,7 @@ def test_statistics_describe_the_completions():
 
 @settings(deadline=None)
 @given(st.lists(groups(), max_size=5), st.integers(1, 4), st.integers(1, 5), st.integers(1, 4))
-def test_every_sample_is_dealt_out_once_whatever_the_split(
+def test_every_sample_is_assigned_once_for_any_split(
     scored, data_parallel, microbatch, multiple_of
 ):
     def described(step):

@@ -62,14 +62,14 @@ def test_tokens_that_tie_with_the_kth_stay():
     assert restrict_support(logits, 2, 1.0).isfinite().tolist() == [[True, True, True, False]]
 
 
-def test_the_likeliest_token_stays_in_the_smallest_nucleus():
+def test_the_most_likely_token_stays_in_the_smallest_nucleus():
     logits = torch.tensor([[0.0, 0.1, 0.0]])
     assert restrict_support(logits, None, 1e-12).isfinite().tolist() == [[False, True, False]]
 
 
 @settings(deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 5), TOP_P)
-def test_kept_tokens_stay_and_move_no_other(seed, top_k, top_p):
+def test_kept_tokens_stay_and_change_no_other(seed, top_k, top_p):
     logits = random_logits(seed)
     keep = random_targets(seed, logits)
     with_keep = restrict_support(logits, top_k, top_p, keep)
@@ -80,13 +80,13 @@ def test_kept_tokens_stay_and_move_no_other(seed, top_k, top_p):
     assert torch.equal(with_keep[others], without[others])
 
 
-def test_temperature_0_puts_all_mass_on_the_first_of_the_likeliest():
+def test_temperature_0_puts_all_mass_on_the_first_of_the_most_likely():
     logits = torch.tensor([[1.0, 5.0, 5.0]], dtype=torch.bfloat16)
     assert sampling_distribution(logits, 0.0, None, 1.0).exp().tolist() == [[0.0, 1.0, 0.0]]
 
 
 @pytest.mark.parametrize(("top_k", "top_p"), RESTRICTIONS)
-def test_a_token_drawn_from_the_distribution_has_the_same_logprob_in_training(top_k, top_p):
+def test_a_sampled_token_has_the_same_logprob_in_training(top_k, top_p):
     logits = random_logits(3, rows=50).bfloat16()
     drawn_from = sampling_distribution(logits, 0.6, top_k, top_p)
     drawn = torch.multinomial(
@@ -152,7 +152,7 @@ def test_entropy_of_a_uniform_distribution_is_the_log_of_its_size():
     assert result.entropy.tolist() == pytest.approx([2.0794415, 2.0794415])
 
 
-def test_the_graph_of_several_chunks_holds_no_fp32_copy_of_the_logits():
+def test_the_graph_of_several_chunks_contains_no_fp32_copy_of_the_logits():
     logits = random_logits(2, rows=64).bfloat16().requires_grad_()
     held = []
 

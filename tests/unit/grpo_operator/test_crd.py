@@ -41,7 +41,7 @@ def test_the_committed_file_is_up_to_date():
     assert committed == render(), "run `python -m grpo_operator.crd > crds/grpojobs.yaml`"
 
 
-def test_it_fits_where_kubectl_apply_keeps_its_copy():
+def test_it_fits_into_the_annotation_of_kubectl_apply():
     assert len(render().encode()) < 256 * 1024
 
 
@@ -54,7 +54,7 @@ def test_it_is_structural():
         assert isinstance(node.get("exclusiveMinimum", True), bool), path
 
 
-def test_whatever_cel_may_read_is_bounded():
+def test_all_values_that_cel_may_read_are_bounded():
     for path, node in nodes(SPEC):
         if node.get("type") == "string" and "enum" not in node:
             assert "maxLength" in node, path
@@ -64,7 +64,7 @@ def test_whatever_cel_may_read_is_bounded():
             assert "maxProperties" in node, path
 
 
-def test_every_field_of_the_records_is_there():
+def test_it_has_every_field_of_the_records():
     for record, schema in ((GRPOJobSpec, SPEC), (GRPOJobStatus, SCHEMA["status"])):
         names = {field.alias for field in record.model_fields.values()}
         assert set(schema["properties"]) == names
@@ -117,12 +117,12 @@ def test_everything_but_the_mutable_fields_has_a_transition_rule():
 
 
 @pytest.mark.parametrize("path", sorted(MUTABLE))
-def test_mutable_fields_exist_and_are_not_frozen(path):
+def test_mutable_fields_exist_and_have_no_transition_rule(path):
     assert at(path)["type"] in ("boolean", "integer")
     assert path not in immutable_paths()
 
 
-def test_rules_across_fields_point_at_fields_that_exist():
+def test_rules_across_fields_name_fields_that_exist():
     for rule in RULES:
         at(rule.field)
 
@@ -135,7 +135,7 @@ def test_scale_and_status_are_subresources():
         at(path.removeprefix(".status."), SCHEMA["status"])
 
 
-def test_columns_point_at_fields_of_their_type():
+def test_columns_read_fields_of_their_type():
     narrow = [c["name"] for c in VERSION["additionalPrinterColumns"] if "priority" not in c]
     assert narrow == ["Phase", "Step", "Reward", "Samples/s", "Buffer", "Attempt", "Age"]
     for column in VERSION["additionalPrinterColumns"]:

@@ -52,7 +52,7 @@ def test_weights_newer_than_the_next_step_were_rolled_back_and_start_nothing():
     assert may_start(version=11) == 0
 
 
-def test_capacity_bounds_what_is_in_flight_while_no_one_takes():
+def test_capacity_bounds_groups_in_flight_while_no_take_is_pending():
     assert may_start(replace(LIMITS, capacity=5), in_flight=3) == 2
 
 
@@ -78,7 +78,7 @@ def test_nothing_starts_for_steps_beyond_the_last():
     assert may_start(replace(LIMITS, max_steps=10)) == 0
 
 
-def test_waiting_producers_share_evenly_and_no_one_gets_nothing():
+def test_waiting_producers_share_evenly_and_each_gets_a_prompt():
     assert fair_share(8, 2) == 4
     assert fair_share(3, 2) == 2
     assert fair_share(1, 5) == 1

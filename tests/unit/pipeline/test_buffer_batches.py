@@ -39,7 +39,7 @@ async def test_groups_of_a_batch_are_sorted_by_serial_whatever_their_version():
     assert list(batch.groups) == groups
 
 
-async def test_of_equal_weights_the_oldest_prompts_go_out_first():
+async def test_of_equal_weights_the_oldest_prompts_are_used_first():
     buffer = make_buffer()
     buffer.loaded("p", 0)
     complete_all(buffer, (await buffer.lease("p", 4))[::-1], 0)
@@ -48,7 +48,7 @@ async def test_of_equal_weights_the_oldest_prompts_go_out_first():
     assert (await buffer.take()).serials == (2, 3)
 
 
-async def test_a_group_of_older_weights_goes_out_before_an_older_prompt_of_newer_weights():
+async def test_a_group_of_older_weights_is_used_before_an_older_prompt_of_newer_weights():
     buffer = make_buffer(groups_per_step=1, max_staleness=2)
     buffer.loaded("p", 0)
     failed, trained, waits = await buffer.lease("p", 3)
@@ -108,7 +108,7 @@ async def test_a_batch_is_committed_only_once():
         buffer.commit(batch)
 
 
-async def test_the_state_knows_a_batch_only_after_its_commit():
+async def test_the_state_contains_a_batch_only_after_its_commit():
     buffer = make_buffer()
     buffer.loaded("p", 0)
     complete_all(buffer, await buffer.lease("p", 2), 0)
@@ -119,7 +119,7 @@ async def test_the_state_knows_a_batch_only_after_its_commit():
     assert buffer.state_dict()["done_below"] == 2
 
 
-async def test_depth_counts_complete_groups_that_were_not_handed_out():
+async def test_depth_counts_complete_groups_that_no_batch_contains():
     buffer = make_buffer()
     buffer.loaded("p", 0)
     complete_all(buffer, await buffer.lease("p", 3), 0)
@@ -129,7 +129,7 @@ async def test_depth_counts_complete_groups_that_were_not_handed_out():
     assert buffer.depth == 1
 
 
-async def test_a_group_that_completes_too_stale_goes_back_and_is_never_handed_out():
+async def test_a_group_that_completes_too_stale_is_requeued():
     buffer = make_buffer(max_staleness=1)
     buffer.loaded("slow", 0)
     (slow,) = await buffer.lease("slow", 1)
@@ -143,7 +143,7 @@ async def test_a_group_that_completes_too_stale_goes_back_and_is_never_handed_ou
     assert 0 in (await trained_step(buffer)).serials
 
 
-async def test_a_group_that_waited_until_it_went_stale_goes_back():
+async def test_a_group_that_becomes_too_stale_in_the_buffer_is_requeued():
     buffer = make_buffer(groups_per_step=1, max_staleness=1, first_step=1)
     buffer.loaded("p", 1)
     complete_all(buffer, await buffer.lease("p", 2), version=0)
@@ -155,7 +155,7 @@ async def test_a_group_that_waited_until_it_went_stale_goes_back():
     assert buffer.counts.requeued == 1
 
 
-async def test_a_group_that_goes_back_at_a_hand_out_goes_to_a_producer_that_waits():
+async def test_a_group_that_a_batch_requeues_is_leased_to_a_waiting_producer():
     buffer = make_buffer(groups_per_step=1, max_staleness=1, first_step=1)
     buffer.loaded("p", 1)
     leases = await buffer.lease("p", 2)
@@ -170,7 +170,7 @@ async def test_a_group_that_goes_back_at_a_hand_out_goes_to_a_producer_that_wait
     assert serials(await waiting) == [1]
 
 
-async def test_a_prompt_that_others_overtake_is_never_dropped():
+async def test_a_prompt_that_becomes_too_stale_is_never_dropped():
     buffer = make_buffer(max_staleness=0, max_attempts=1, max_lease_attempts=1, first_step=1)
     buffer.loaded("p", 1)
     (lease,) = await buffer.lease("p", 1)

@@ -52,7 +52,7 @@ async def test_a_step_whose_attempts_are_used_up_trains_on_what_was_kept():
     assert (await take).serials == (0,)
 
 
-async def test_attempts_are_counted_anew_for_every_step():
+async def test_attempts_are_counted_for_each_step():
     buffer = make_buffer(groups_per_step=2, max_attempts=2, max_staleness=5)
     buffer.loaded("p", 0)
     await filter_next(buffer, 1)
@@ -73,7 +73,7 @@ async def test_on_policy_a_step_starts_no_prompt_beyond_its_attempts():
     assert len(await buffer.lease("p", 100)) == 3
 
 
-async def test_a_step_without_any_kept_group_gets_another_round_and_says_so(
+async def test_a_step_without_any_kept_group_gets_all_attempts_again_and_logs_it(
     caplog: pytest.LogCaptureFixture,
 ):
     buffer = make_buffer(groups_per_step=2, max_attempts=2, max_staleness=0)

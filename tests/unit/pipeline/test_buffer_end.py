@@ -38,7 +38,7 @@ async def test_the_last_batch_is_partial_when_the_data_ends():
     assert await buffer.take() is None
 
 
-async def test_the_last_batch_waits_for_what_still_runs():
+async def test_the_last_batch_waits_for_running_prompts():
     buffer = make_buffer(count=1)
     buffer.loaded("p", 0)
     (lease,) = await buffer.lease("p", 5)
@@ -50,7 +50,7 @@ async def test_the_last_batch_waits_for_what_still_runs():
     assert (await take).serials == (0,)
 
 
-async def test_a_prompt_that_goes_back_at_the_end_of_the_data_is_still_answered():
+async def test_a_prompt_that_is_requeued_at_the_end_of_the_data_is_still_leased():
     buffer = make_buffer(count=1)
     for name in ("a", "b"):
         buffer.loaded(name, 0)
@@ -78,7 +78,7 @@ async def test_when_the_last_prompt_is_dropped_the_data_has_ended():
     assert buffer.state_dict()["done_below"] == 2
 
 
-async def test_producers_learn_the_end_only_when_the_last_batch_is_committed():
+async def test_lease_returns_nothing_only_after_the_last_batch_is_committed():
     buffer = make_buffer(count=2)
     buffer.loaded("p", 0)
     complete_all(buffer, await buffer.lease("p", 2), 0)

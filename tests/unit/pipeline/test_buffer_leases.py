@@ -48,7 +48,7 @@ async def test_a_producer_runs_at_most_the_steps_its_weights_may_serve():
     assert not await settled(asyncio.create_task(buffer.lease("p", 1)))
 
 
-async def test_newer_weights_let_a_waiting_producer_go_on():
+async def test_newer_weights_wake_a_waiting_producer():
     buffer = make_buffer(max_staleness=0)
     await trained_step(buffer)
     waiting = asyncio.create_task(buffer.lease("p", 5))
@@ -59,7 +59,7 @@ async def test_newer_weights_let_a_waiting_producer_go_on():
     assert serials(await waiting) == [2, 3]
 
 
-async def test_every_producer_is_judged_by_its_own_weights():
+async def test_every_producer_is_bounded_by_its_own_weights():
     buffer = make_buffer(max_staleness=0)
     buffer.loaded("old", 0)
     await trained_step(buffer, "new")
@@ -72,7 +72,7 @@ async def test_every_producer_is_judged_by_its_own_weights():
     assert not await settled(lagging)
 
 
-async def test_capacity_bounds_what_is_in_flight_until_the_trainer_takes():
+async def test_capacity_bounds_groups_in_flight_until_a_take():
     buffer = make_buffer(capacity=3, max_staleness=50)
     buffer.loaded("p", 0)
     assert len(await buffer.lease("p", 100)) == 3
@@ -94,7 +94,7 @@ async def test_complete_groups_count_against_the_capacity():
     assert not await settled(asyncio.create_task(buffer.lease("p", 1)))
 
 
-async def test_capacity_zero_starts_prompts_only_for_a_trainer_that_waits():
+async def test_capacity_zero_starts_prompts_only_for_a_pending_take():
     buffer = make_buffer(capacity=0)
     buffer.loaded("p", 0)
     waiting = asyncio.create_task(buffer.lease("p", 100))
@@ -144,7 +144,7 @@ async def test_the_producer_that_waited_longest_is_served_first():
     assert not await settled(waiting["a"])
 
 
-async def test_a_failed_prompt_is_offered_again_to_whoever_may_start():
+async def test_a_failed_prompt_is_leased_again_to_any_producer():
     buffer = make_buffer(max_staleness=0)
     for name in ("a", "b"):
         buffer.loaded(name, 0)
@@ -160,7 +160,7 @@ async def test_a_failed_prompt_is_offered_again_to_whoever_may_start():
     assert buffer.counts.requeued == 1
 
 
-async def test_all_prompts_of_a_dead_producer_go_back_and_no_others():
+async def test_all_prompts_of_a_lost_producer_are_requeued_and_no_others():
     buffer = make_buffer()
     for name in ("dead", "alive"):
         buffer.loaded(name, 0)
@@ -173,7 +173,7 @@ async def test_all_prompts_of_a_dead_producer_go_back_and_no_others():
     assert serials(await buffer.lease("alive", 10)) == [0, 1]
 
 
-async def test_a_prompt_that_is_given_back_is_offered_again_however_often():
+async def test_a_requeued_prompt_is_leased_again_any_number_of_times():
     buffer = make_buffer(max_lease_attempts=2)
     buffer.loaded("p", 0)
     for _ in range(5):
@@ -187,7 +187,7 @@ async def test_a_prompt_that_is_given_back_is_offered_again_however_often():
     assert buffer.counts.requeued == 5 * 3
 
 
-async def test_giving_back_what_was_completed_changes_nothing():
+async def test_requeueing_a_completed_lease_changes_nothing():
     buffer = make_buffer()
     buffer.loaded("p", 0)
     done, other = await buffer.lease("p", 2)
@@ -218,7 +218,7 @@ async def test_releasing_a_producer_that_holds_nothing_changes_nothing():
     assert buffer.counts.requeued == 0
 
 
-async def test_a_lease_goes_back_at_its_deadline():
+async def test_a_lease_is_requeued_at_its_deadline():
     buffer = make_buffer(lease_seconds=30)
     buffer.loaded("p", 0)
     await buffer.lease("p", 2)
@@ -312,7 +312,7 @@ async def test_a_prompt_that_fails_too_often_is_dropped_and_named(caplog: pytest
     assert f"row {lease.prompt.row}: dropped after 3 attempts" in caplog.text
 
 
-async def test_a_producer_whose_wait_is_cancelled_takes_nothing_with_it():
+async def test_a_cancelled_lease_call_holds_no_prompt():
     buffer = make_buffer()
     waiting = asyncio.create_task(buffer.lease("p", 2))
     await settled(waiting)

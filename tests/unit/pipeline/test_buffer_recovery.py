@@ -29,7 +29,7 @@ async def test_a_reset_goes_back_to_the_data_and_the_step_of_the_checkpoint():
     assert (batch.step, batch.serials) == (1, (2, 3))
 
 
-async def test_a_reset_takes_back_the_counts_of_what_it_undid():
+async def test_a_reset_restores_the_counts():
     assert (await rolled_back()).counts.trained == 2
 
 
@@ -118,7 +118,7 @@ async def test_buffered_and_filtered_groups_are_replayed_after_a_reset():
     assert serials(await buffer.lease("p", 2)) == [0, 1]
 
 
-async def test_a_take_that_waits_through_a_reset_gets_the_step_that_was_reset_to():
+async def test_a_take_that_is_pending_at_a_reset_gets_the_step_of_the_checkpoint():
     buffer = make_buffer()
     state = buffer.state_dict()
     await trained_step(buffer)
@@ -132,7 +132,7 @@ async def test_a_take_that_waits_through_a_reset_gets_the_step_that_was_reset_to
     assert (await take).step == 0
 
 
-async def test_a_run_that_was_over_goes_on_after_a_reset():
+async def test_a_finished_run_continues_after_a_reset():
     buffer = make_buffer(count=2)
     state = buffer.state_dict()
     await trained_step(buffer)
@@ -150,7 +150,7 @@ async def test_a_reset_to_the_state_of_other_data_is_refused():
         buffer.reset(make_buffer(count=99).state_dict(), step=0)
 
 
-async def test_a_new_buffer_goes_on_where_the_state_was_taken():
+async def test_a_new_buffer_continues_at_the_position_of_the_state():
     buffer = make_buffer(count=10)
     await trained_step(buffer)
     buffer.loaded("p", 1)
@@ -173,7 +173,7 @@ async def test_a_new_buffer_goes_on_where_the_state_was_taken():
     assert resumed.counts.trained == 4
 
 
-async def test_closing_wakes_everyone_empty_handed():
+async def test_closing_ends_all_waiting_calls_without_result():
     buffer = make_buffer()
     take = asyncio.create_task(buffer.take())
     leases = [asyncio.create_task(buffer.lease(name, 1)) for name in ("a", "b")]
@@ -185,7 +185,7 @@ async def test_closing_wakes_everyone_empty_handed():
     assert await asyncio.gather(*leases) == [(), ()]
 
 
-async def test_a_closed_buffer_hands_out_nothing_and_accepts_nothing():
+async def test_a_closed_buffer_returns_nothing_and_accepts_nothing():
     buffer = make_buffer()
     buffer.loaded("p", 0)
     (lease,) = await buffer.lease("p", 1)
@@ -210,7 +210,7 @@ async def test_a_batch_that_is_being_trained_may_be_committed_after_closing():
     assert buffer.counts.trained == 2
 
 
-async def test_an_abort_raises_its_error_in_everyone_who_waits_or_comes_later():
+async def test_an_abort_raises_its_error_in_all_waiting_and_later_calls():
     buffer = make_buffer()
     waiting = [asyncio.create_task(buffer.take()), asyncio.create_task(buffer.lease("p", 1))]
     await settled(waiting[0])

@@ -78,7 +78,7 @@ def test_a_run_ends_after_its_steps_or_its_data(scenario: Scenario, max_steps: i
 
 @settings(deadline=None, max_examples=EXAMPLES)
 @given(SCENARIOS)
-def test_without_trouble_only_the_last_batch_is_smaller(scenario: Scenario):
+def test_without_failures_only_the_last_batch_is_smaller(scenario: Scenario):
     quiet = replace(scenario, filter_rate=0.0, failure_rate=0.0, death_rate=0.0, slow_rate=0.0)
 
     sizes = [len(step.batch.groups) for step in simulate(quiet).steps]

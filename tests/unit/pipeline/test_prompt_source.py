@@ -21,7 +21,7 @@ def rows(source: PromptSource) -> list[int]:
     return offered
 
 
-def test_every_row_is_offered_once_per_episode():
+def test_every_row_is_returned_once_per_episode():
     offered = rows(PromptSource(10, episodes=3, seed=0))
 
     for start in (0, 10, 20):
@@ -39,7 +39,7 @@ def test_the_same_seed_gives_the_same_order():
     assert rows(PromptSource(50, 2, seed=7)) == rows(PromptSource(50, 2, seed=7))
 
 
-def test_a_ticket_names_its_serial_row_and_episode():
+def test_a_scheduled_prompt_has_its_serial_row_and_episode():
     source = PromptSource(2, episodes=2, seed=0)
 
     prompts = [source.take() for _ in range(4)]
@@ -65,7 +65,7 @@ def test_sampling_seeds_differ_between_runs_with_different_seeds():
     assert PromptSource(1, 1, seed=0).take().seed != PromptSource(1, 1, seed=1).take().seed
 
 
-def test_what_is_given_back_is_offered_again_as_it_was_and_counted():
+def test_a_requeued_prompt_is_returned_unchanged_and_counted():
     source = PromptSource(3, episodes=1, seed=0)
     first = source.take()
 
@@ -75,13 +75,13 @@ def test_what_is_given_back_is_offered_again_as_it_was_and_counted():
     assert source.counts.requeued == 1
 
 
-def test_a_retried_ticket_differs_in_its_attempt_only():
+def test_a_retried_prompt_differs_in_its_attempt_only():
     prompt = PromptSource(3, episodes=1, seed=0).take()
 
     assert prompt.retried() == replace(prompt, attempt=1)
 
 
-def test_what_was_given_back_is_offered_before_fresh_prompts_lowest_serial_first():
+def test_requeued_prompts_are_returned_before_new_ones_by_serial():
     source = PromptSource(10, episodes=1, seed=0)
     prompts = [source.take() for _ in range(4)]
 
@@ -91,7 +91,7 @@ def test_what_was_given_back_is_offered_before_fresh_prompts_lowest_serial_first
     assert [source.take().serial for _ in range(4)] == [0, 2, 3, 4]
 
 
-def test_a_source_is_exhausted_when_nothing_is_fresh_and_nothing_came_back():
+def test_a_source_is_exhausted_when_no_new_and_no_requeued_prompt_is_left():
     source = PromptSource(1, episodes=1, seed=0)
     assert not source.exhausted
 
@@ -103,7 +103,7 @@ def test_a_source_is_exhausted_when_nothing_is_fresh_and_nothing_came_back():
     assert not source.exhausted
 
 
-def test_fates_are_counted():
+def test_outcomes_are_counted():
     source = PromptSource(6, episodes=1, seed=0)
     for fate in (
         PromptOutcome.TRAINED,
@@ -126,12 +126,12 @@ def test_no_prompt_is_finished_twice():
         source.finish(1, PromptOutcome.TRAINED)
 
 
-def test_a_prompt_that_was_never_offered_cannot_be_finished():
+def test_a_prompt_that_was_never_taken_cannot_be_finished():
     with pytest.raises(AssertionError, match="serial 0 was not taken"):
         PromptSource(3, episodes=1, seed=0).finish(0, PromptOutcome.TRAINED)
 
 
-def test_the_state_holds_finished_prompts_only():
+def test_the_state_contains_finished_prompts_only():
     source = PromptSource(10, episodes=1, seed=5)
     for _ in range(6):
         source.take()
@@ -144,7 +144,7 @@ def test_the_state_holds_finished_prompts_only():
     assert (state["count"], state["episodes"], state["seed"]) == (10, 1, 5)
 
 
-def test_after_a_resume_unfinished_prompts_are_offered_again_with_the_same_seed():
+def test_after_a_resume_unfinished_prompts_are_returned_again_with_the_same_seed():
     source = PromptSource(8, episodes=1, seed=0)
     before = [source.take() for _ in range(6)]
     for serial in (0, 3, 5):
@@ -229,7 +229,7 @@ def test_the_episode_is_that_of_the_oldest_unfinished_prompt():
     seed=st.integers(0, 2**32),
     choices=st.randoms(use_true_random=False),
 )
-def test_whatever_happens_every_prompt_finishes_exactly_once(
+def test_every_prompt_finishes_exactly_once_in_any_order_of_events(
     count: int, episodes: int, seed: int, choices: random.Random
 ):
     source = PromptSource(count, episodes, seed)

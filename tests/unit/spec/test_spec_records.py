@@ -175,7 +175,7 @@ def test_defaults_of_the_algorithm_are_filled_in(algorithm, expected):
     assert {name: getattr(resolved, name) for name in expected} == expected
 
 
-def test_what_is_given_stands_whatever_the_algorithm():
+def test_a_field_that_is_set_replaces_the_presets():
     resolved = resolve_algorithm(
         spec_of(
             algorithm={
@@ -220,12 +220,12 @@ def test_sizes_follow_from_the_parallel_layout():
     assert spec_of(buffer={"maxPrompts": 5}).buffer_capacity == 5
 
 
-def test_a_manifest_holds_only_what_differs_from_the_defaults():
+def test_a_manifest_contains_only_fields_that_differ_from_the_defaults():
     job = parse_manifest(manifest(seed=42, sampling={"numGenerations": 8, "topP": 0.5}))
     assert job.to_manifest() == manifest(sampling={"topP": 0.5})
 
 
-def test_progress_survives_the_wire():
+def test_progress_is_the_same_after_json():
     progress = Progress(state="running", message="a\u2028b", attempt=1)
     assert Progress.model_validate_json(progress.model_dump_json(by_alias=True)) == progress
 
@@ -245,5 +245,5 @@ def undocumented(record: type[BaseModel], path: str) -> list[str]:
     return found
 
 
-def test_every_field_of_a_spec_says_what_it_is():
+def test_every_field_of_a_spec_has_a_description():
     assert undocumented(GRPOJobSpec, "spec") == []

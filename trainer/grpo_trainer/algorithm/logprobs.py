@@ -1,7 +1,7 @@
-"""The distribution that tokens are drawn from, and the log-probability of each token in it.
+"""The sampling distribution, and the log-probability of each token in it.
 
-Producers draw with these functions and consumers train with them, so that with equal weights the
-importance ratio is 1: temperature, then top-k, then nucleus, renormalised, all in fp32.
+Producers sample with these functions and consumers train with them, so that with equal weights the
+importance ratio is 1: temperature, then top-k, then nucleus, renormalized, all in fp32.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from torch.utils.checkpoint import checkpoint
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenLogprobs:
-    """What the loss needs to know of N drawn tokens."""
+    """Log-probabilities and entropies of N sampled tokens."""
 
     logprobs: Tensor
     """[N] fp32, differentiable."""
     entropy: Tensor
-    """[N] fp32, in nats, of the distribution each token was drawn from; detached."""
+    """[N] fp32, in nats, of the sampling distribution of each token; detached."""
 
 
 def restrict_support(
@@ -28,9 +28,9 @@ def restrict_support(
     """Set the logits [N, V] outside the top-k, then outside the nucleus of the rest, to -inf.
 
     `top_k` None and `top_p` 1 are off. The sets are those of transformers' TopKLogitsWarper and
-    TopPLogitsWarper: ties with the k-th logit stay, and the likeliest token always does. The
-    tokens `keep` [N] stay too, whatever their rank: one that an older policy drew may have left
-    the nucleus since, and its log-probability has to remain finite.
+    TopPLogitsWarper: ties with the k-th logit stay, and the most likely token always does. The
+    tokens `keep` [N] stay too, whatever their rank: a token that an older policy sampled may have
+    left the nucleus, and its log-probability must remain finite.
     """
     with torch.no_grad():
         inside = torch.ones_like(logits, dtype=torch.bool)
@@ -53,9 +53,9 @@ def sampling_distribution(
     top_p: float,
     keep: Tensor | None = None,
 ) -> Tensor:
-    """Log-probabilities [N, V] fp32 that tokens are drawn with, for logits [N, V] of any float.
+    """Log-probabilities [N, V] fp32 that tokens are sampled with, for logits [N, V] of any float.
 
-    Temperature 0 is greedy: all mass on the likeliest token, and on the first of equals.
+    Temperature 0 is greedy: all mass on the most likely token, the first of equals.
     """
     logits = logits.float()
     if temperature == 0:
@@ -78,13 +78,13 @@ def token_logprobs(
 ) -> TokenLogprobs:
     """Log-probabilities of the tokens `targets` [N] under logits [N, V] of any float type.
 
-    Works through `chunk` rows at a time and computes each chunk again in the backward pass, so
-    that never more than one chunk of fp32 logits is alive.
+    Processes `chunk` rows at a time and recomputes each chunk in the backward pass, so that at
+    most one chunk of fp32 logits exists.
     """
-    assert temperature > 0, "a greedy choice has no gradient"
+    assert temperature > 0, "greedy sampling has no gradient"
     run = partial(_chunk_logprobs, temperature=temperature, top_k=top_k, top_p=top_p)
     if torch.is_grad_enabled() and logits.requires_grad and len(logits) > chunk:
-        # Nothing in a chunk draws random numbers.
+        # A chunk uses no random numbers.
         run = partial(checkpoint, run, use_reentrant=False, preserve_rng_state=False)
     chunks = zip(torch.split(logits, chunk), torch.split(targets, chunk), strict=True)
     logprobs, entropies = zip(*(run(rows, tokens) for rows, tokens in chunks), strict=True)

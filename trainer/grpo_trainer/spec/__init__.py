@@ -1,4 +1,4 @@
-"""The one contract of operator, command line and trainer: pydantic and the standard library."""
+"""The API of operator, command line and trainer: pydantic and the standard library only."""
 
 from .algorithm import (
     Advantage,

@@ -1,4 +1,4 @@
-"""The common ground of every record of the API: camel case in YAML, unknown fields refused."""
+"""The base of all records of the API: camel case in YAML, unknown fields refused."""
 
 from typing import Annotated, Any
 
@@ -9,7 +9,7 @@ API_GROUP = "grpo-operator.io"
 API_VERSION = f"{API_GROUP}/v1alpha1"
 KIND = "GRPOJob"
 
-# A RayCluster's name ends at 53 characters, and ours is "<job>-<first 8 of the UID>".
+# A RayCluster's name has at most 53 characters, and ours is "<job>-<first 8 of the UID>".
 MAX_NAME_LENGTH = 44
 NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
@@ -28,7 +28,7 @@ class Record(BaseModel):
     )
 
     def plain(self) -> dict[str, Any]:
-        """As a manifest has it: camel case, JSON's types, without what is not set."""
+        """As in a manifest: camel case, JSON's types, without fields that are not set."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

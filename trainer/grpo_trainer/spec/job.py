@@ -49,10 +49,9 @@ class GRPOJobSpec(Record):
     num_episodes: PositiveInt = 1
     """Passes over the data set."""
     max_steps: PositiveInt | None = None
-    """Optimizer steps after which the run ends, if the data set lasts that long."""
+    """Optimizer steps after which the run ends, unless the data end before."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 42
-    """Of the order of the prompts, the sampling of completions and everything else that is
-    drawn."""
+    """Seed of the order of the prompts, of the sampling and of all other random numbers."""
     reward: RewardSpec = RewardSpec()
     sampling: SamplingSpec = SamplingSpec()
     batch: BatchSpec = BatchSpec()
@@ -63,34 +62,34 @@ class GRPOJobSpec(Record):
     checkpoint: CheckpointSpec = CheckpointSpec()
     rollouts: RolloutLogSpec = RolloutLogSpec()
     storage: StorageSpec | None = None
-    """Where the run directory lives; required in a cluster."""
+    """Volume of the run directory; required in a cluster."""
     tracking: TrackingSpec = TrackingSpec()
 
     suspend: bool = False
-    """Checkpoint, free the pods and wait until it is false again."""
+    """Write a checkpoint and delete the pods; resume when it is false again."""
     backoff_limit: NonNegativeInt = 3
-    """Failures after which the job fails for good."""
+    """Number of retries before the job fails."""
     active_deadline_seconds: PositiveInt | None = None
     """Seconds from the first start after which the job fails."""
     startup_deadline_seconds: PositiveInt = 1800
-    """Seconds the pods have to become ready."""
+    """Seconds within which the pods must be ready."""
     stall_timeout_seconds: PositiveInt = 1800
-    """Seconds without a step after which an attempt counts as failed."""
+    """Seconds without a step after which an attempt has failed."""
     ttl_seconds_after_finished: NonNegativeInt | None = None
-    """Seconds after the end until the GRPOJob is deleted; never when absent."""
+    """Seconds from its end to the deletion of the GRPOJob; never when absent."""
 
     queue_name: QueueName | None = None
-    """Kueue's local queue."""
+    """LocalQueue of Kueue."""
     priority_class_name: ObjectName | None = None
     """PriorityClass of all pods."""
     image_pull_secrets: tuple[NamedRef, ...] = ()
     """Secrets for pulling the images."""
     env: tuple[EnvVar, ...] = ()
-    """Variables of every process. A local run takes those with a `value`."""
+    """Environment variables of all processes. A local run uses those with a `value`."""
     env_from: tuple[EnvFromSource, ...] = ()
     """Secrets and ConfigMaps whose keys become variables; only in a cluster."""
     service_account_name: ObjectName | None = None
-    """ServiceAccount of all pods; without one they get no token."""
+    """ServiceAccount of all pods; they have no token when absent."""
 
     @property
     def consumer_processes(self) -> int:
@@ -111,7 +110,7 @@ class GRPOJobSpec(Record):
 
     @property
     def buffer_capacity(self) -> int:
-        """Scored groups that may wait in the buffer."""
+        """Capacity of the buffer in scored groups."""
         if self.buffer.max_prompts >= 0:
             return self.buffer.max_prompts
         if self.batch.global_prompts is not None:
@@ -128,7 +127,7 @@ class GRPOJobSpec(Record):
 
 
 class Metadata(Record):
-    """The part of an object's metadata that a manifest gives."""
+    """The part of an object's metadata that a manifest sets."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH)] = "grpo"
     namespace: str | None = None
@@ -137,7 +136,7 @@ class Metadata(Record):
 
 
 class GRPOJob(Record):
-    """A manifest as a user writes it."""
+    """A manifest."""
 
     api_version: Literal["grpo-operator.io/v1alpha1"] = "grpo-operator.io/v1alpha1"
     kind: Literal["GRPOJob"] = "GRPOJob"
@@ -145,7 +144,7 @@ class GRPOJob(Record):
     spec: GRPOJobSpec = GRPOJobSpec()
 
     def to_manifest(self) -> dict[str, Any]:
-        """Plain data in YAML's camel case, without what equals a default."""
+        """Plain data in YAML's camel case, without fields at their defaults."""
         body = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         return {
             "apiVersion": self.api_version,

@@ -10,6 +10,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
+from .base import NAME_PATTERN
+
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -30,6 +32,8 @@ CLASS_OR_EMPTY = f"^({_SUBDOMAIN})?$"
 TAINT_OR_EMPTY = rf"^(({_SUBDOMAIN}/)?{_QUALIFIED})?$"
 
 MEANINGS: Mapping[str, str] = {
+    NAME_PATTERN: "lower-case letters, digits and '-', beginning with a letter and ending with a "
+    "letter or digit",
     SUBDOMAIN: "a name of lower-case letters, digits, '-' and '.' that begins and ends with a "
     "letter or digit",
     QUALIFIED_NAME: "a label key: up to 63 letters, digits, '-', '_' and '.', with an optional "

@@ -1,4 +1,4 @@
-"""What a run says of itself: `Progress` on the wire, `GRPOJobStatus` in the API."""
+"""The state of a run: `Progress` from the driver, `GRPOJobStatus` in the API."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -38,7 +38,7 @@ class ConditionStatus(StrEnum):
 
 
 class RunState(StrEnum):
-    """Where a driver is in its life."""
+    """The state of a driver."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -49,12 +49,12 @@ class RunState(StrEnum):
 
     @property
     def is_end(self) -> bool:
-        """Whether nothing will follow."""
+        """Whether it is the last state."""
         return self in (RunState.SUCCEEDED, RunState.STOPPED, RunState.FAILED)
 
 
 class ExitCode:
-    """How a driver ends: done, unfit spec or data (no retry mends it), stopped by request."""
+    """Exit codes of a driver: done, invalid spec or data (not retryable), stopped by request."""
 
     SUCCESS = 0
     BAD_INPUT = 64
@@ -94,7 +94,7 @@ class CheckpointStatus(Record):
 
 
 class Progress(Record):
-    """What the driver serves at `/progress`."""
+    """The response of the driver's `/progress`."""
 
     state: RunState = RunState.STARTING
     message: str = ""
@@ -103,7 +103,7 @@ class Progress(Record):
     metrics: MetricsStatus = MetricsStatus()
     workers: WorkersStatus = WorkersStatus()
     producers_wanted: NonNegativeInt | None = None
-    """Producers that would keep the consumers busy; None where their number is fixed."""
+    """Producers with which the consumers do not wait; None where their number is fixed."""
     checkpoint: CheckpointStatus | None = None
     updated: datetime | None = None
 

@@ -1,4 +1,4 @@
-"""What is trained and how: model, data, algorithm, reward, sampling, batches."""
+"""What is trained: model, data, reward, sampling, batches, checkpoints, tracking."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -25,20 +25,20 @@ class ModelSpec(Record):
     path: NonEmptyStr = "Qwen/Qwen2.5-7B"
     """Hub id, a directory on the volume, or `builtin://tiny`."""
     tokenizer_path: NonEmptyStr | None = None
-    """Where the tokenizer comes from; the model's own path when absent."""
+    """Path or hub id of the tokenizer; the model's path when absent."""
     dtype: Dtype = Dtype.BFLOAT16
     """Working precision of the weights; optimizer state and log-probabilities stay fp32."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass to save memory."""
     trust_remote_code: bool = False
-    """Run Python code that comes with the model. Off unless you trust its author."""
+    """Run Python code that is part of the model. Enable it only for authors you trust."""
 
 
 class DatasetSpec(Record):
     path: NonEmptyStr = "data.jsonl"
     """JSONL or parquet file on the volume, or `builtin://addition`."""
     prompt_column: NonEmptyStr = "messages"
-    """Column with the chat messages (one dict or a list) or a plain question text."""
+    """Column with the chat messages (one dict or a list), or with text."""
     answer_column: NonEmptyStr = "gt_answer"
     """Column with the reference answer."""
     tests_column: NonEmptyStr = "test_cases"
@@ -47,9 +47,9 @@ class DatasetSpec(Record):
 
 class EvaluationSpec(Record):
     datasets: dict[NonEmptyStr, NonEmptyStr] = Field(default_factory=dict)
-    """Name of each evaluation set and its path (`builtin://addition-held-out` is legal)."""
+    """Name of each evaluation set and its path (`builtin://addition-held-out` too)."""
     interval: Annotated[int, Field(ge=0)] = 100
-    """Steps between evaluations, besides step 0 and the last one; 0 turns all of them off."""
+    """Steps between evaluations, in addition to step 0 and the last one; 0 disables all."""
     temperature: NonNegativeFloat = 0.6
     """Sampling temperature of evaluations; 0 is greedy."""
 
@@ -65,7 +65,7 @@ class RewardSpec(Record):
     type: RewardType = RewardType.THINK_ANSWER_TAGS
     """How a completion is scored."""
     custom: CustomRewardSpec | None = None
-    """The user's own function; only with type custom."""
+    """A function of your own; only with type custom."""
     system_prompt: str | None = None
     """System message of every prompt; one per reward type when absent, none when empty."""
     allow_unconfined: bool = False
@@ -82,22 +82,23 @@ class SamplingSpec(Record):
     temperature: PositiveFloat = 1.0
     """Sampling temperature of rollouts."""
     top_k: PositiveInt | None = None
-    """Sample among the k likeliest tokens; off when absent. The trainer renormalises alike."""
+    """Sample among the k most likely tokens; off when absent. The trainer renormalizes equally."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Sample from the smallest set of tokens with this mass. The trainer renormalises alike."""
+    """Sample from the smallest set of tokens with this mass. The trainer renormalizes equally."""
     max_new_tokens: PositiveInt = 3584
-    """Longest completion, in tokens."""
+    """Maximum length of a completion in tokens."""
     max_prompt_tokens: PositiveInt = 512
-    """Longest prompt, in tokens; longer ones are dropped at load and counted, never cut."""
+    """Maximum length of a prompt in tokens; longer ones are dropped at load and counted, never
+    truncated."""
     stop_strings: tuple[NonEmptyStr, ...] | None = None
-    """Texts that end a completion; `</answer>` for think_answer_tags, else none, when absent."""
+    """Texts that end a completion. When absent `</answer>` for think_answer_tags, else none."""
 
 
 class BatchSpec(Record):
     inference_batch_size: PositiveInt = 64
     """Prompts that one producer holds at a time."""
     inference_microbatch_size: PositiveInt = 8
-    """Prompts that one producer generates for together."""
+    """Prompts that one producer generates completions for together."""
     train_batch_size: PositiveInt = 32
     """Prompts per data-parallel group in one step; globalPrompts replaces it."""
     global_prompts: PositiveInt | None = None
@@ -106,7 +107,7 @@ class BatchSpec(Record):
     train_minibatch_size: PositiveInt = 8
     """Prompts per data-parallel group from which the default capacity of the buffer follows."""
     train_microbatch_size: PositiveInt = 2
-    """Samples per forward pass; never changes the gradient."""
+    """Samples per forward pass; the gradient does not depend on it."""
 
 
 class BufferSpec(Record):
@@ -119,28 +120,28 @@ class BufferSpec(Record):
 
 class CheckpointSpec(Record):
     interval: NonNegativeInt = 100
-    """Steps between checkpoints; 0 keeps only the last step's."""
+    """Steps between checkpoints; 0 writes only that of the last step."""
     keep_last: PositiveInt = 3
-    """Complete checkpoints to keep."""
+    """Number of complete checkpoints to keep."""
     resume_from: NonEmptyStr | None = None
     """Checkpoint directory to start from when the run has none of its own."""
 
 
 class RolloutLogSpec(Record):
     log_interval: NonNegativeInt = 20
-    """Steps between logged rollout batches; 0 turns the log off."""
+    """Steps between logged batches of rollouts; 0 disables the log."""
 
 
 class WandbSpec(Record):
     entity: NonEmptyStr | None = None
-    """Team or user that the run belongs to; the account's own when absent."""
+    """Team or user of the run; the account's default when absent."""
     secret_name: ObjectName | None = None
-    """Secret with key WANDB_API_KEY, required in a cluster; locally the environment serves."""
+    """Secret with key WANDB_API_KEY, required in a cluster; a local run uses its environment."""
 
 
 class TrackingSpec(Record):
     project: NonEmptyStr = "GRPO"
-    """Name under which trackers file the run."""
+    """Project of the run in the trackers."""
     tensorboard: bool = True
     """Write TensorBoard's files to the run directory."""
     wandb: WandbSpec | None = None
