@@ -165,7 +165,7 @@ async def measure(jobs: int, rest_seconds: float, state: Path) -> Measured:
             bench = Bench(api, cluster.kubeconfig, jobs, state)
             async with asyncio.timeout(deadline + rest_seconds):
                 first = await grpo_jobs(bench, ray, "first", rest_seconds)
-                anew = await restarted(bench, ray, "first")
+                restart = await restarted(bench, ray, "first")
             spec = await _cluster_of(bench, "first")
             async with asyncio.timeout(deadline):
                 await bench.clear(*GRPO, "first", "grpojobs")
@@ -173,7 +173,7 @@ async def measure(jobs: int, rest_seconds: float, state: Path) -> Measured:
             async with asyncio.timeout(deadline + rest_seconds):
                 await bench.clear(*RAY, "rayjobs", "rayjobs")
                 second = await grpo_jobs(bench, ray, "second", rest_seconds)
-    return Measured(jobs, first, anew, theirs, second)
+    return Measured(jobs, first, restart, theirs, second)
 
 
 async def _install(api: client.ApiClient) -> None:

@@ -72,9 +72,9 @@ class Measured:
     second: Operated
 
 
-def _percentiles(values: Sequence[float], *wanted: int) -> str:
+def _percentiles(values: Sequence[float], *percents: int) -> str:
     cuts = quantiles(values, n=100, method="inclusive")
-    return "/".join(f"{cuts[percent - 1]:.2f}" for percent in wanted)
+    return "/".join(f"{cuts[percent - 1]:.2f}" for percent in percents)
 
 
 def _total(count: Counter[str], start: str = "") -> int:
@@ -124,7 +124,7 @@ def rows(measured: Measured) -> list[tuple[str, ...]]:
 
 def _restarted_rows(restarted: Restarted) -> list[tuple[str, str]]:
     return [
-        ("restarted, s until it knows all jobs", f"{restarted.seconds:.1f}"),
+        ("restarted, s until it counts all jobs", f"{restarted.seconds:.1f}"),
         ("  its CPU, s", f"{restarted.cpu:.1f}"),
         ("  its peak RSS, MiB", f"{restarted.peak_bytes / MIB:.0f}"),
         ("  writes by all", f"{_total(restarted.writes)}"),

@@ -11,7 +11,7 @@ from ..errors import InvalidInputError, invalid
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """What the configuration of a model family does not say."""
+    """What a model family has in common beyond its configuration."""
 
     qkv_bias: bool = False
     norms: int = 2

@@ -50,8 +50,10 @@ class TrainingLayout:
 
     @property
     def has_masters(self) -> bool:
-        """Whether fp32 master weights exist beside the working ones. Plain DDP in fp32 has none,
-        ZeRO always copies its shard."""
+        """Whether there are fp32 master weights in addition to the working ones.
+
+        Plain DDP in fp32 has none; ZeRO always copies its shard.
+        """
         return self.weight_bytes != FP32 or self.zero_stage > 0
 
 
