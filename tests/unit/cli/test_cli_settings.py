@@ -124,8 +124,8 @@ def test_a_dry_run_prints_the_plan_and_a_complete_manifest_and_creates_nothing(h
     assert (job.spec.seed, job.spec.max_steps, job.spec.sampling.num_generations) == (7, 10, 4)
     assert yaml.safe_load(printed)["spec"]["sampling"]["temperature"] == 1.0
     plan = [line for line in printed.splitlines() if line.startswith("# ")]
-    assert "# steps: at most 10, or 1 pass over the data" in plan
-    assert any(line.startswith("# each step: 64 prompts x 4 completions = 256") for line in plan)
+    assert {"# steps: 10", "# step: 64 prompts, 256 completions"} <= set(plan)
+    assert plan[0].startswith("# run directory: runs/a-2")
     assert [path.name for path in here.iterdir()] == ["job.yaml"]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from ..spec import API_VERSION, KIND, GRPOJob, GRPOJobSpec, resolve_algorithm
+from ..spec import API_VERSION, KIND, GRPOJob, GRPOJobSpec, resolve_plan
 from .start import Start
 
 
@@ -30,32 +30,16 @@ def resolved(job: GRPOJob) -> str:
 def _lines(start: Start) -> Iterator[str]:
     spec, options = start.job.spec, start.options
     yield f"run directory: {options.run_dir} ({'resumed' if start.resumes else 'new'})"
-    yield f"steps: {_steps(spec)}"
-    completions = spec.sampling.num_generations
-    yield (
-        f"each step: {spec.groups_per_step} prompts x {completions} completions = "
-        f"{spec.groups_per_step * completions} samples"
-    )
+    yield from resolve_plan(spec).lines()
     yield f"consumers: {_consumers(spec)}"
     producers = spec.producers
     yield f"producers: {producers.replicas} with {producers.backend}, on {producers.accelerator}"
-    algorithm = resolve_algorithm(spec)
-    yield (
-        f"algorithm: {spec.algorithm.name}, learning rate {algorithm.learning_rate:g}, "
-        f"KL coefficient {algorithm.kl_coefficient:g}, clip {algorithm.clip_low:g} to "
-        f"{algorithm.clip_high:g}"
-    )
     kept = spec.checkpoint
     every = f"every {kept.interval} steps and at the end" if kept.interval else "at the end"
     yield f"checkpoints: {every}, the last {kept.keep_last} are kept"
     sets = ", ".join(spec.evaluation.datasets)
     if sets and spec.evaluation.interval:
         yield f"evaluation: {sets}, every {spec.evaluation.interval} steps"
-
-
-def _steps(spec: GRPOJobSpec) -> str:
-    episodes = f"{spec.num_episodes} pass{'es' if spec.num_episodes > 1 else ''} over the data"
-    return episodes if spec.max_steps is None else f"at most {spec.max_steps}, or {episodes}"
 
 
 def _consumers(spec: GRPOJobSpec) -> str:
