@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from grpo_trainer.rewards.answers import is_usable, matches
 
 RIGHT = [
+    (r"2\sqrt{2}", "2\u221a2"),
+    (r"\sqrt{x + 1}", "\u221a(x + 1)"),
+    (r"\pm 2", "\u00b12"),
     ("0.0000001", r"1\times 10^{-7}"),
     ("3e8", r"3\times 10^{8}"),
     (r"3\times 10^{8}", "3e8"),

@@ -33,6 +33,8 @@ _CHARACTERS = str.maketrans(
         "\u2208": r"\in ",
         "\u222a": r"\cup ",
         "\u2019": "'",
+        "\u2260": r"\ne ",
+        "\u00b1": r"\pm ",
     }
 )
 _SUPERSCRIPTS = str.maketrans(
@@ -41,6 +43,7 @@ _SUPERSCRIPTS = str.maketrans(
 _SUPERSCRIPT = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207b]+")
 _VULGAR = re.compile(r"(\d?)([\u00bc-\u00be\u2150-\u215e])")
 _SIGN = re.compile(r"^\u2013(?=\s*[\d.\\])")  # an en dash; between numbers it is a range
+_ROOT = re.compile(r"\u221a\s*(\d+|[A-Za-z]|\([^()]*\))")
 _NARROW_SPACE = re.compile(r"\s*(?:(?<!\\)\\[,;:!> ]|~)\s*")
 _WIDE_SPACE = re.compile(
     r"(?<!\\)\\(?:q?quad|enspace|enskip|thinspace|medspace|thickspace|negthinspace|space|hfill|newline"
@@ -104,6 +107,7 @@ def _plain_characters(text: str) -> str:
     """Characters of Unicode that have a spelling in LaTeX or ASCII in that spelling."""
     text = _VULGAR.sub(_vulgar, text.translate(_CHARACTERS))
     text = _SUPERSCRIPT.sub(lambda run: f"^{{{run.group().translate(_SUPERSCRIPTS)}}}", text)
+    text = _ROOT.sub(r"\\sqrt{\1}", text)
     return _NARROW_SPACE.sub(" ", _SIGN.sub("-", text))
 
 

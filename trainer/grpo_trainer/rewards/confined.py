@@ -7,12 +7,11 @@ package. Linux on x86_64 or aarch64; it needs no privilege and works in a restri
 - all capabilities are dropped and cannot be regained;
 - files, by one of `FileProtection`: none can be written or created, and none can be read outside
   the Python installation and the system's libraries (neither the data set nor `/proc`);
-- a seccomp filter: no sockets, no other processes, no signals, no tracing, no shared memory.
-  Threads are allowed; the address space limits their number.
+- a seccomp filter, built by `seccomp.py`: no sockets, no other processes, no signals, no tracing,
+  no shared memory. Threads are allowed; the address space limits their number.
 """
 
 import ctypes
-import errno
 import json
 import os
 import resource
@@ -53,71 +52,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
 _SECCOMP_MODE_FILTER = 2
-_SECCOMP_ALLOW, _SECCOMP_ERRNO, _SECCOMP_KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data
-_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_X32_BIT = 0x40000000
-_CLONE_THREAD = 0x00010000
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_REMOUNT = 1, 2, 4, 32
 _MS_BIND, _MS_REC, _MS_PRIVATE = 1 << 12, 1 << 14, 1 << 18
 _MS_LOCKABLE = 2 | 4 | 8 | 1024 | 2048
 """nosuid, nodev, noexec, noatime, nodiratime; the same numbers in `statvfs`."""
-
-# System calls on (x86_64, aarch64), which share the numbers of all calls since 424.
-_CLONE, _PRLIMIT64, _PRCTL = (56, 220), (302, 261), (157, 167)
-_CLONE3 = 435
-_DENIED = {
-    "socket": (41, 198),
-    "io_uring_setup": (425, 425),
-    "fork": (57, None),
-    "vfork": (58, None),
-    "execve": (59, 221),
-    "execveat": (322, 281),
-    "kill": (62, 129),
-    "tkill": (200, 130),
-    "tgkill": (234, 131),
-    "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240),
-    "pidfd_send_signal": (424, 424),
-    "pidfd_open": (434, 434),
-    "pidfd_getfd": (438, 438),
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "setsid": (112, 157),
-    "setpgid": (109, 154),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    "shmget": (29, 194),
-    "msgget": (68, 186),
-    "semget": (64, 190),
-    "mq_open": (240, 180),
-    "chmod": (90, None),
-    "fchmod": (91, 52),
-    "fchmodat": (268, 53),
-    "fchmodat2": (452, 452),
-    "chown": (92, None),
-    "fchown": (93, 55),
-    "lchown": (94, None),
-    "fchownat": (260, 54),
-    "setpriority": (141, 140),
-    "sched_setparam": (142, 118),
-    "sched_setscheduler": (144, 119),
-    "sched_setaffinity": (203, 122),
-    "sched_setattr": (314, 274),
-    "ioprio_set": (251, 30),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "perf_event_open": (298, 241),
-    "bpf": (321, 280),
-    "userfaultfd": (323, 282),
-}
-
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _LANDLOCK_VERSION_FLAG, _LANDLOCK_PATH_BENEATH = 1, 1
 _LANDLOCK_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # number of file rights by ABI version
@@ -190,8 +129,10 @@ def _call(source: str, function: str) -> None:
     answer.close()
 
 
-def _confine(parent: int, files: str, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
-    """Drop every right; raises OSError if the kernel refuses."""
+def _confine(
+    parent: int, files: str, seccomp: str, cpu_seconds: int, memory_bytes: int, file_bytes: int
+) -> None:
+    """Drop every right; `seccomp` is the filter in hex. Raises OSError if the kernel refuses."""
     if files == FileProtection.NAMESPACES:
         _change_root()
         _die_with(parent)  # a new user namespace clears it
@@ -208,7 +149,7 @@ def _confine(parent: int, files: str, cpu_seconds: int, memory_bytes: int, file_
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     if files == FileProtection.LANDLOCK:
         _restrict_files()
-    program = _seccomp_program(os.uname().machine)
+    program = bytes.fromhex(seccomp)
     buffer = ctypes.create_string_buffer(program)
     filter_ = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
     _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.c_char_p(filter_))
@@ -304,40 +245,6 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     rule = struct.pack("=Qi", rights, descriptor)
     _check(_libc.syscall(_LANDLOCK_ADD, ruleset, _LANDLOCK_PATH_BENEATH, rule, 0))
     os.close(descriptor)
-
-
-def _seccomp_program(machine: str) -> bytes:
-    """A classic BPF program that refuses the denied calls of this machine and allows the rest."""
-    if machine not in _AUDIT_ARCH:
-        raise OSError(f"machine {machine!r} is not supported: x86_64 or aarch64")
-    column = 0 if machine == "x86_64" else 1
-    refuse = (_RETURN, 0, 0, _SECCOMP_ERRNO | errno.EPERM)
-    allow = (_RETURN, 0, 0, _SECCOMP_ALLOW)
-    code = [
-        (_LOAD, 0, 0, _ARCHITECTURE),
-        (_IF_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
-        (_RETURN, 0, 0, _SECCOMP_KILL),
-        (_LOAD, 0, 0, _NUMBER),
-        (_IF_AT_LEAST, 0, 1, _X32_BIT),
-        refuse,
-    ]
-    for numbers in _DENIED.values():
-        number = numbers[column]
-        if number is not None:
-            code += [(_IF_EQUAL, 0, 1, number), refuse]
-    # A filter cannot read the flags of clone3, which are in memory; libc falls back to clone.
-    code += [(_IF_EQUAL, 0, 1, _CLONE3), (_RETURN, 0, 0, _SECCOMP_ERRNO | errno.ENOSYS)]
-    first_argument = (_LOAD, 0, 0, _FIRST_ARGUMENT)
-    threads_only = (_IF_ANY_BIT, 1, 0, _CLONE_THREAD)
-    own_limits_only = (_IF_EQUAL, 1, 0, 0)
-    not_outlive_parent = (_IF_EQUAL, 0, 1, _PR_SET_PDEATHSIG)
-    for numbers, condition in (
-        (_CLONE, threads_only),
-        (_PRLIMIT64, own_limits_only),
-        (_PRCTL, not_outlive_parent),
-    ):
-        code += [(_IF_EQUAL, 0, 4, numbers[column]), first_argument, condition, refuse, allow]
-    return b"".join(struct.pack("HBBI", *instruction) for instruction in [*code, allow])
 
 
 def _prctl(option: int, *arguments: object) -> None:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from .confined import CONFINEMENT_FAILED, FileProtection, landlock_version
+from .seccomp import MACHINES, filter_program
 
 MEMORY_BYTES = 1 << 30
 OUTPUT_BYTES = 16 << 20
@@ -114,6 +115,7 @@ class Sandbox:
     def _command(self, control: int) -> list[str]:
         confinement = {
             "files": self._files,
+            "seccomp": filter_program(os.uname().machine).hex(),
             "cpu_seconds": int(self._seconds) + 1,
             "memory_bytes": MEMORY_BYTES,
             "file_bytes": OUTPUT_BYTES,
@@ -131,6 +133,9 @@ def available_protection() -> FileProtection:
 
     Raises SandboxError if a program cannot be confined even without one.
     """
+    machine = os.uname().machine
+    if machine not in MACHINES:
+        raise SandboxError(f"machine {machine!r} is not supported: must be {' or '.join(MACHINES)}")
     if landlock_version():
         _try(FileProtection.LANDLOCK)
         return FileProtection.LANDLOCK
