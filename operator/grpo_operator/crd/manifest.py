@@ -4,7 +4,14 @@ from typing import Any
 
 import yaml
 
-from grpo_trainer.spec import API_GROUP, KIND, RULES, GRPOJobSpec, GRPOJobStatus
+from grpo_trainer.spec import (
+    API_GROUP,
+    KIND,
+    MUTABLE_FIELDS,
+    RULES,
+    GRPOJobSpec,
+    GRPOJobStatus,
+)
 
 from .rules import NAME_RULES, attach, immutability, validation
 from .schema import Schema, structural_schema
@@ -123,6 +130,8 @@ def _root() -> Schema:
 
 def _spec() -> Schema:
     spec = structural_schema(GRPOJobSpec)
+    mutable = ", ".join(sorted(path.removeprefix("spec.") for path in MUTABLE_FIELDS))
+    spec["description"] = f"A training run. Only these fields may change later: {mutable}."
     # A local run writes to a directory; pods need a volume.
     spec["required"] = ["storage"]
     for rule in RULES:

@@ -57,7 +57,8 @@ def wanted(samples: Iterable[Sample], ready: int, before: int, bounds: Range) ->
     worked = sum(sample.seconds - sample.waited for sample in samples)
     if ready == 0 or busy <= 0:
         return bounds.clamp(before)
-    demand = busy / max(worked, busy / (2 * MORE * ready))
+    highest = 2 * MORE * ready
+    demand = highest if worked * highest <= busy else busy / worked
     ahead = [sample.ahead for sample in samples if sample.ahead is not None]
     stocked = not ahead or sum(ahead) / len(ahead) >= 1
     if demand > MORE * ready and not (ahead and stocked):

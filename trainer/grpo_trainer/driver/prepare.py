@@ -11,7 +11,7 @@ from grpo_trainer.data import EncodedPrompts, check_markers, encode_prompts, loa
 from grpo_trainer.errors import InvalidInputError, invalid
 from grpo_trainer.messages import Row, SamplingParams
 from grpo_trainer.rewards import check_rows, reward_class, stop_strings, system_prompt
-from grpo_trainer.spec import GRPOJobSpec, planned_steps, resolve_plan
+from grpo_trainer.spec import GRPOJobSpec, planned_steps
 
 _log = logging.getLogger(__name__)
 
@@ -77,8 +77,6 @@ def prepare(spec: GRPOJobSpec, on_progress: OnProgress | None = None) -> Prepare
         return encoded
 
     train = encode(spec.dataset.path, rows)
-    for line in resolve_plan(spec, len(train.prompts)).lines():
-        _log.info("Plan: %s", line)
     sampling, stops = spec.sampling, stop_strings(spec)
     pad = tokenizer.pad_token_id
     return Prepared(

@@ -14,7 +14,7 @@ from grpo_trainer.events import Outcome, Summary, WorkerReport
 from grpo_trainer.options import RunOptions
 from grpo_trainer.reporting import Reporter, RunPaths, open_reporter
 from grpo_trainer.rewards import Scorer
-from grpo_trainer.spec import Backend, ExitCode, GRPOJob, GRPOJobSpec
+from grpo_trainer.spec import Backend, ExitCode, GRPOJob, GRPOJobSpec, resolve_plan
 
 from .accounting import Ledger
 from .assemble import Placement, assemble, autoscaler_of, evaluator_of, producer_pool
@@ -104,6 +104,8 @@ class _Run:
         self._reporter.message("reading the data and the model")
         try:
             prepared = await asyncio.to_thread(prepare, spec, self._on_warm_up())
+            for line in resolve_plan(spec, len(prepared.train.prompts)).lines():
+                self._reporter.message(line)
         except _DrainedError:
             return
         self._total_steps = prepared.total_steps

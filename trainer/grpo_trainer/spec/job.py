@@ -39,8 +39,7 @@ from .training import (
 
 
 class GRPOJobSpec(Record):
-    """A training run. Everything but suspend, producers.replicas, the deadlines, the time to live
-    and backoffLimit is immutable in a cluster."""
+    """A training run. In a cluster only the fields in `MUTABLE_FIELDS` may change."""
 
     model: ModelSpec = ModelSpec()
     dataset: DatasetSpec = DatasetSpec()
