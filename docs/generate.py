@@ -15,7 +15,8 @@ from chart_values import CHART, readme
 from pydantic.alias_generators import to_camel
 
 from grpo_trainer.cli.flags import FLAGS, OPTION, SPEC, Flag
-from grpo_trainer.reporting.metrics import EXTRAS, METRICS, Metric
+from grpo_trainer.reporting.metric import Metric
+from grpo_trainer.reporting.metrics import EXTRAS, METRICS
 from grpo_trainer.spec import MUTABLE_FIELDS, PRESETS, RULES, GRPOJobSpec, Preset
 from grpo_trainer.spec.cluster import PodPoolSpec
 from grpo_trainer.spec.faults import FaultKind

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_trainer.events import CheckpointReport
-from grpo_trainer.reporting.metrics import EXTRAS, LABELS, METRICS, Kind, MetricValues, Series
+from grpo_trainer.reporting.metric import Kind
+from grpo_trainer.reporting.metrics import EXTRAS, LABELS, METRICS, MetricValues, Series
 
 PUBLISHED = {
     "grpo_step": None,

@@ -1,87 +1,32 @@
-"""The trainer's metrics: one catalogue that the journal, Prometheus and the trackers read."""
+"""The trainer's metrics: one catalogue for the journal, Prometheus and the trackers."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import NamedTuple
 
 from ..events import CheckpointReport, EvaluationReport, StepReport
-
-Reading = float | None | Mapping[str, float]
-"""One value, None where there is none, or one value per label."""
-Reader = Callable[[StepReport], Reading]
-
+from .metric import Kind, Metric, Section, counter, gauge, in_section
 
 EVALUATION_ACCURACY = "grpo_eval_accuracy"
 
-
-class Kind(StrEnum):
-    GAUGE = "gauge"
-    COUNTER = "counter"
-    HISTOGRAM = "histogram"
-
-
-class Section(StrEnum):
-    """Where trackers show a metric."""
-
-    TRAIN = "train"
-    ROLLOUT = "rollout"
-    EVAL = "eval"
-    PERF = "perf"
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A metric, by its Prometheus name."""
-
-    name: str
-    kind: Kind
-    help: str
-    read: Reader | None = None
-    """Reads its value from the report of a step; None where other events set it."""
-    label: str | None = None
-    """The name of its label."""
-    per_step: bool = False
-    """A counter whose reading is the increment of the step, not the total."""
-    section: Section = Section.PERF
-
-
-def _gauge(name: str, text: str, read: Reader | None = None, label: str | None = None) -> Metric:
-    return Metric(name, Kind.GAUGE, text, read, label)
-
-
-def _counter(
-    name: str,
-    text: str,
-    read: Reader | None = None,
-    label: str | None = None,
-    per_step: bool = False,
-) -> Metric:
-    return Metric(name, Kind.COUNTER, text, read, label, per_step)
-
-
-def _in(section: Section, *metrics: Metric) -> Iterator[Metric]:
-    return (replace(metric, section=section) for metric in metrics)
-
-
 METRICS: tuple[Metric, ...] = (
-    *_in(
+    *in_section(
         Section.TRAIN,
-        _gauge("grpo_step", "Optimizer steps done.", lambda r: r.step),
-        _gauge("grpo_total_steps", "Planned optimizer steps of the run.", lambda r: r.total_steps),
-        _gauge("grpo_episode", "Current pass over the data set, from 0.", lambda r: r.episode),
-        _gauge("grpo_loss", "Loss of the step.", lambda r: r.sums.loss),
-        _gauge(
+        gauge("grpo_step", "Optimizer steps done.", lambda r: r.step),
+        gauge("grpo_total_steps", "Planned optimizer steps of the run.", lambda r: r.total_steps),
+        gauge("grpo_episode", "Current pass over the data set, from 0.", lambda r: r.episode),
+        gauge("grpo_loss", "Loss of the step.", lambda r: r.sums.loss),
+        gauge(
             "grpo_kl",
             "KL divergence from the reference policy per token, k3 estimate.",
             lambda r: r.sums.per_token(r.sums.kl),
         ),
-        _gauge(
+        gauge(
             "grpo_entropy",
             "Mean entropy of the policy in nats per token.",
             lambda r: r.sums.per_token(r.sums.entropy),
         ),
-        _gauge(
+        gauge(
             "grpo_clip_ratio",
             "Share of tokens whose importance ratio was clipped.",
             lambda r: {
@@ -90,28 +35,28 @@ METRICS: tuple[Metric, ...] = (
             },
             "side",
         ),
-        _gauge(
+        gauge(
             "grpo_importance_ratio_mean",
             "Mean importance ratio between the policy and the behaviour policy.",
             lambda r: r.sums.per_token(r.sums.ratio),
         ),
-        _gauge(
+        gauge(
             "grpo_behaviour_kl",
             "KL divergence from the behaviour policy to the policy per token, k3 estimate.",
             lambda r: r.sums.per_token(r.sums.behaviour_kl),
         ),
-        _gauge(
+        gauge(
             "grpo_log_importance_ratio",
             "Standard deviation over tokens, and largest size, of the log of the importance ratio.",
             lambda r: {"std": r.sums.log_ratio_std, "max": r.sums.max_log_ratio},
             "statistic",
         ),
-        _gauge(
+        gauge(
             "grpo_effective_sample_ratio",
             "Effective sample size of the importance ratios, as a share of the tokens.",
             lambda r: r.sums.effective_sample_share,
         ),
-        _counter(
+        counter(
             "grpo_nonfinite_logprobs_total",
             "Masked because the engine reported no finite log-probability.",
             lambda r: {
@@ -121,57 +66,57 @@ METRICS: tuple[Metric, ...] = (
             "unit",
             per_step=True,
         ),
-        _gauge("grpo_gradient_norm", "Gradient norm before clipping.", lambda r: r.gradient_norm),
-        _gauge("grpo_learning_rate", "Learning rate of the step.", lambda r: r.learning_rate),
+        gauge("grpo_gradient_norm", "Gradient norm before clipping.", lambda r: r.gradient_norm),
+        gauge("grpo_learning_rate", "Learning rate of the step.", lambda r: r.learning_rate),
     ),
-    *_in(
+    *in_section(
         Section.ROLLOUT,
-        _gauge(
+        gauge(
             "grpo_reward_mean",
             "Mean reward of the step's completions.",
             lambda r: r.statistics.reward_mean,
         ),
-        _gauge(
+        gauge(
             "grpo_accuracy_mean",
             "Share of the step's completions with a correct answer.",
             lambda r: r.statistics.accuracy_mean,
         ),
-        _gauge(
+        gauge(
             "grpo_format_accuracy_mean",
             "Share of the step's completions in the required format.",
             lambda r: r.statistics.format_accuracy_mean,
         ),
-        _gauge(
+        gauge(
             "grpo_response_tokens_mean",
             "Mean length of the step's completions in tokens.",
             lambda r: r.statistics.response_tokens_mean,
         ),
-        _counter(
+        counter(
             "grpo_groups_total",
             "Prompts by outcome.",
             lambda r: asdict(r.pipeline.groups),
             "outcome",
         ),
-        _counter(
+        counter(
             "grpo_scoring_errors_total",
             "Completions that could not be scored.",
             lambda r: r.pipeline.scoring_errors,
             "reason",
         ),
     ),
-    *_in(
+    *in_section(
         Section.EVAL,
-        _gauge(EVALUATION_ACCURACY, "Accuracy of the newest evaluation.", label="dataset"),
+        gauge(EVALUATION_ACCURACY, "Accuracy of the newest evaluation.", label="dataset"),
     ),
-    *_in(
+    *in_section(
         Section.PERF,
-        _counter(
+        counter(
             "grpo_samples_total",
             "Completions of trained groups.",
             lambda r: r.statistics.samples,
             per_step=True,
         ),
-        _counter(
+        counter(
             "grpo_tokens_total",
             "Tokens of trained groups: each prompt once, and all completions.",
             lambda r: {
@@ -181,10 +126,10 @@ METRICS: tuple[Metric, ...] = (
             "kind",
             per_step=True,
         ),
-        _gauge(
+        gauge(
             "grpo_buffer_depth", "Scored groups in the buffer.", lambda r: r.pipeline.buffer_depth
         ),
-        _gauge(
+        gauge(
             "grpo_buffer_capacity",
             "Maximum number of scored groups in the buffer.",
             lambda r: r.pipeline.buffer_capacity,
@@ -195,63 +140,63 @@ METRICS: tuple[Metric, ...] = (
             "Weight versions between sampling and training, per group.",
             lambda r: r.staleness_mean,
         ),
-        _gauge(
+        gauge(
             "grpo_consumer_idle_ratio",
             "Share of the step's wall time that consumers waited for data.",
             lambda r: r.consumer_idle_ratio,
         ),
-        _gauge(
+        gauge(
             "grpo_producer_idle_ratio",
             "Share of the step's wall time that producers were idle.",
             lambda r: r.pipeline.producer_idle_ratio,
         ),
-        _counter(
+        counter(
             "grpo_phase_seconds_total",
             "Wall time by phase of the training loop.",
             lambda r: r.phase_seconds,
             "phase",
             per_step=True,
         ),
-        _gauge("grpo_weight_version", "Newest published weight version.", lambda r: r.step),
-        _gauge(
+        gauge("grpo_weight_version", "Newest published weight version.", lambda r: r.step),
+        gauge(
             "grpo_weight_publish_seconds",
             "Time to publish the newest weights.",
             lambda r: r.pipeline.publish_seconds,
         ),
-        _gauge(
+        gauge(
             "grpo_weight_apply_seconds",
             "Time for producers to apply the newest weights.",
             lambda r: r.pipeline.apply_seconds,
         ),
-        _gauge("grpo_checkpoint_step", "Step of the newest checkpoint."),
-        _gauge("grpo_checkpoint_seconds", "Time to write the newest checkpoint."),
-        _counter("grpo_restarts_total", "Restarts of workers.", label="role"),
+        gauge("grpo_checkpoint_step", "Step of the newest checkpoint."),
+        gauge("grpo_checkpoint_seconds", "Time to write the newest checkpoint."),
+        counter("grpo_restarts_total", "Restarts of workers.", label="role"),
     ),
 )
 """The metrics that Prometheus scrapes."""
 
 EXTRAS: tuple[Metric, ...] = (
-    *_in(
+    *in_section(
         Section.ROLLOUT,
-        _gauge(
+        gauge(
             "reward_std",
             "Mean over groups of the standard deviation of the reward.",
             lambda r: r.statistics.reward_std,
         ),
-        _gauge(
+        gauge(
             "zero_std_fraction",
             "Share of groups without a learning signal.",
             lambda r: r.statistics.zero_std_fraction,
         ),
-        _gauge(
+        gauge(
             "truncated_fraction",
             "Share of completions truncated at the token limit.",
             lambda r: r.statistics.truncated_fraction,
         ),
     ),
-    *_in(
+    *in_section(
         Section.PERF,
-        _gauge("seconds", "Wall time since the end of the previous step.", lambda r: r.seconds),
+        gauge("seconds", "Wall time since the end of the previous step.", lambda r: r.seconds),
     ),
 )
 """Metrics of the journal and the trackers only."""

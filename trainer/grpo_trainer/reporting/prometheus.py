@@ -13,7 +13,8 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from ..events import StepReport
-from .metrics import METRICS, Kind, Metric, MetricValues, Series
+from .metric import Kind, Metric
+from .metrics import METRICS, MetricValues, Series
 from .sink import Sink
 
 _STALENESS_BUCKETS = (0, 1, 2, 4, 8, 16)

@@ -12,7 +12,8 @@ from typing import Any
 from ..errors import InvalidInputError
 from ..events import EvaluationReport, LoggedSample, StepReport
 from ..spec import GRPOJob, GRPOJobSpec
-from .metrics import STEP_METRICS, Section, Series
+from .metric import Section
+from .metrics import STEP_METRICS, Series
 from .paths import RunPaths
 from .sink import Sink
 
