@@ -70,5 +70,8 @@ def _same_value(expected: Any, actual: Any) -> bool:
 
 
 def _close(expected: float, actual: float) -> bool:
-    finite = math.isfinite(expected) and math.isfinite(actual)
-    return finite and math.isclose(expected, actual, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
+    if not (math.isfinite(expected) and math.isfinite(actual)):
+        return False
+    # An absolute limit for all would make every tiny number equal to every other.
+    absolute = _ABSOLUTE if 0 in (expected, actual) else 0.0
+    return math.isclose(expected, actual, rel_tol=_RELATIVE, abs_tol=absolute)
