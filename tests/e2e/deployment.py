@@ -1,4 +1,4 @@
-"""The product as a user has it: installed by its chart, spoken to by kubectl."""
+"""The product as users install it: by its chart, controlled with kubectl."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""Jobs of the end-to-end tests: the quickstart, small, and what to wait for."""
+"""Jobs of the end-to-end tests: a small quickstart, and conditions to wait for."""
 
 import json
 from collections.abc import Callable

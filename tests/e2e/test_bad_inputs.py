@@ -1,7 +1,6 @@
-"""A job that cannot run says why.
+"""A job that cannot run reports the reason.
 
-Aspects: an image that is nowhere, a request that no node can meet, a claim that does not exist,
-data that does not exist.
+Aspects: a missing image, a request that no node fits, a missing claim, missing data.
 """
 
 from typing import Any

@@ -1,7 +1,8 @@
-"""What happens to a running job, and what it makes of it.
+"""Disruptions of a running job.
 
-The tests of this module share one job that trains without an end; each leaves it running.
-Aspects: lost producers, operators and heads; scaling; suspension; who reaches the head; deletion.
+The tests of this module share one job that trains without end; each leaves it running.
+Aspects: lost producers, operators and heads; scaling; suspension; network access to the head;
+deletion.
 """
 
 from collections.abc import AsyncIterator

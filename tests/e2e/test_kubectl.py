@@ -1,8 +1,8 @@
-"""`kubectl grpo` as a user has it, found by kubectl on the PATH, on a job whose pods run.
+"""`kubectl grpo` as users run it, found by kubectl on the PATH, on a job with running pods.
 
-Aspects: list, live table, one job's page; what driver, actors and Ray print, followed or not;
-checkpoints through a pod of the job and, where it has none, through one made for it; a copy that
-loads; suspension and resumption.
+Aspects: list, live table, one job's page; logs of driver, actors and Ray, followed or not;
+checkpoints through a pod of the job and, where it has none, through a pod created for it; a copy
+that loads; suspension and resumption.
 """
 
 import asyncio

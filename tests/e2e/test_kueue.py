@@ -1,8 +1,8 @@
-"""Kueue decides when a job may have its pods.
+"""Jobs in a Kueue queue.
 
-Aspects: a job waits, and has no pods, while another holds the quota; it trains once that one is
-gone; the quota of a job that is over is free. The images of the first are nowhere: Kueue counts
-what pods ask for.
+Aspects: a job waits, without pods, while another uses the quota; it trains once that one is
+deleted; a job that has ended releases its quota. The images of the first do not exist: Kueue
+counts requests.
 """
 
 from collections.abc import Callable, Iterator

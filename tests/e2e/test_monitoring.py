@@ -1,9 +1,9 @@
 """The chart's monitors, alerts and dashboards under the Prometheus operator.
 
-A Prometheus of a namespace of its own takes every monitor and rule that there is.
+A Prometheus in a namespace of its own selects all monitors and rules.
 Aspects: replicas of the operator and a job's driver are scraped, with the labels that dashboards
-and alerts go by; network policies let nobody else in; all alerts are loaded and evaluated; the
-dashboards lie where Grafana's sidecar looks, and have data.
+and alerts use; network policies allow no other connection; all alerts are loaded and evaluated; the
+dashboards have the label of Grafana's sidecar, and data.
 """
 
 import asyncio
@@ -147,7 +147,7 @@ async def test_no_target_of_the_chart_is_down(monitoring: Monitoring) -> None:
     assert {(target["health"], target["lastError"]) for target in targets} == {("up", "")}
 
 
-async def test_nobody_else_reaches_the_operator(monitoring: Monitoring) -> None:
+async def test_no_other_pod_can_connect_to_the_operator(monitoring: Monitoring) -> None:
     deployment, namespace = monitoring.deployment, monitoring.namespace
     url = f"http://{RELEASE}.{RELEASE_NAMESPACE}:8080/metrics"
     deployment.start_toolbox(namespace, "stranger")
@@ -174,7 +174,7 @@ async def test_every_alert_of_the_chart_is_loaded_and_evaluates(monitoring: Moni
     assert states["GRPOOperatorDown"] == states["GRPOOperatorNotLeading"] == "inactive"
 
 
-async def test_the_dashboards_lie_where_the_sidecar_of_grafana_looks(
+async def test_the_dashboards_have_the_label_of_grafanas_sidecar(
     monitoring: Monitoring,
 ) -> None:
     printed = monitoring.deployment.kubectl(

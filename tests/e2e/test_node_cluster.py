@@ -1,4 +1,4 @@
-"""The cluster that the end-to-end tests run on does what a cluster does, and leaves nothing.
+"""The cluster of the end-to-end tests behaves like a real one, and leaves nothing behind.
 
 Aspects: names and Services across nodes; volumes of one node and of all; network policies;
 images by name; a cluster that is down leaves no process, mount, interface, rule or cgroup.

@@ -1,7 +1,7 @@
-"""A program that a model writes, where it really runs: in the head's pod of a job.
+"""Programs that a model writes, in the head's pod of a job.
 
-Each program is run twice there: by Python itself, which shows what there is to reach, and by the
-sandbox of the code reward.
+Each program runs twice there: by Python, which shows what is accessible, and in the sandbox of the
+code reward.
 Aspects: a Service of the cluster; Ray's token and the pod's environment; the volume.
 """
 

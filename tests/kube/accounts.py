@@ -1,4 +1,4 @@
-"""Service accounts as tests need them: their rights, their tokens, and the files of a pod."""
+"""Service accounts for tests: their rights, their tokens, and their files in a pod."""
 
 import base64
 import contextlib

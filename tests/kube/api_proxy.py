@@ -1,4 +1,4 @@
-"""A proxy before the API server: it records what is called, and breaks what it is told to break."""
+"""A proxy before the API server that records calls and injects faults."""
 
 import asyncio
 import contextlib

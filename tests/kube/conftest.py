@@ -1,4 +1,4 @@
-"""A test cluster for the whole session, and for each test a namespace of its own in it."""
+"""One test cluster for the session, and a namespace for each test."""
 
 import uuid
 from collections.abc import AsyncIterator, Generator, Iterator

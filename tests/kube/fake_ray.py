@@ -1,7 +1,7 @@
-"""Ray's Jobs API and a driver, as the operator sees them over HTTP, for the heads of all jobs.
+"""A fake of Ray's Jobs API and of the driver, over HTTP, for the heads of all jobs.
 
-The nodes of the test cluster run nothing, so this answers in place of their pods: one server, told
-apart by URL. It keeps Ray's rules: a token on every call, and an id of a submission only once.
+Nothing runs on the nodes of the test cluster, so one server responds for all pods, distinguished by
+URL. It follows Ray's rules: each call needs the token, and a submission id is used only once.
 """
 
 import asyncio

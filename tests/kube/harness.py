@@ -1,6 +1,6 @@
-"""The test cluster as tests see it: how to run one, break parts of it, and wait for what follows.
+"""Running a test cluster, injecting faults into it, and waiting for its objects.
 
-Objects are plain dicts in the API's own spelling, whatever client call they came from.
+Objects are plain dicts in the API's spelling, independent of the client call that returned them.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The operator under test: its definition installed, its process run, its jobs watched."""
+"""The operator under test: its CRD, its process, and its jobs."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""A network between the operator and the API server that can fail: TLS passes through it whole."""
+"""A TCP relay between the operator and the API server that can fail. TLS passes through it."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,7 @@
-"""The alert rules, evaluated by Prometheus' own test tool over series that are made up.
+"""The alert rules, evaluated by promtool on synthetic series.
 
-Aspects: the file is valid, templates included; so is the configuration that the documentation
-shows; each alert fires when it should; each stays silent in the cases that look alike.
+Aspects: the file and its templates are valid; so is the configuration in the documentation; each
+alert fires when it should, and stays silent in similar cases.
 """
 
 import subprocess

@@ -1,8 +1,7 @@
-"""GRPOJobs at a real API server with the definition as it is committed.
+"""GRPOJobs on a real API server with the committed CRD.
 
-Aspects: defaults and round trip; bad manifests refused in words that name field, value and what
-would be legal, the same words as on the command line; what may be changed later; the status and
-scale subresources; columns.
+Aspects: defaults and round trip; invalid manifests, refused with the same message as on the command
+line; mutable and immutable fields; the status and scale subresources; columns.
 """
 
 import json

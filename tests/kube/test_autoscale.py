@@ -1,7 +1,7 @@
-"""The number of producers as the driver wants it, on a real API server with the real KubeRay.
+"""Autoscaling of producers by the driver, on a real API server with the real KubeRay.
 
-Aspects: pods follow the wish up and down; a range that cannot hold is refused by the API server in
-the same words as on the command line.
+Aspects: pods follow the driver's number up and down; the API server refuses an invalid range
+with the same message as the command line.
 """
 
 import json

@@ -144,13 +144,13 @@ def test_a_switch_changes_what_its_snapshot_says(name):
     assert text == committed(SNAPSHOTS / f"{name}.txt", text)
 
 
-def test_a_name_of_ones_own_is_the_beginning_of_every_objects_name():
+def test_the_full_name_is_the_beginning_of_every_objects_name():
     objects = render({"fullnameOverride": "grpo", "dashboards.enabled": True})
     names = [o["metadata"]["name"] for o in objects if o["kind"] != DEFINITION]
     assert names and all(name.split("-")[0] == "grpo" for name in names)
 
 
-def test_a_release_of_the_longest_name_has_legal_names():
+def test_a_release_of_the_longest_name_has_valid_names():
     arguments = ("--kube-version", KUBERNETES, "--set", "dashboards.enabled=true")
     objects = yaml.safe_load_all(helm("template", "r" * 53, CHART, *arguments))
     names = [o["metadata"]["name"] for o in objects if o and o["kind"] != DEFINITION]
@@ -183,7 +183,7 @@ def operator_settings(values):
     return Settings.from_environment(env), env
 
 
-def test_the_operators_own_defaults_are_the_charts():
+def test_the_operators_defaults_are_those_of_the_chart():
     settings, _ = operator_settings({"networkPolicy.jobs": False})
     images = Images(f"grpo-trainer:{VERSION}", f"grpo-trainer-vllm:{VERSION}")
     in_a_pod = {"identity": "pod", "lease_namespace": "ops", "lease_name": "release-grpo-operator"}
@@ -205,7 +205,7 @@ def test_the_definition_is_the_generated_one_and_outlives_the_release():
     assert definition == yaml.safe_load((CHART / "files" / "grpojobs.yaml").read_text())
 
 
-def test_the_definition_goes_with_the_release_or_is_not_in_it_if_so_asked():
+def test_the_definition_can_be_deleted_with_the_release_or_left_out():
     assert "annotations" not in of_kind(render({"crds.keep": False}), DEFINITION)["metadata"]
     assert DEFINITION not in [item["kind"] for item in render({"crds.install": False})]
 
@@ -225,7 +225,7 @@ def test_the_monitor_of_drivers_finds_the_head_of_a_job_and_no_other_pod():
     ] == [[DRIVER_PORT]]
 
 
-def test_monitors_look_where_the_operator_serves():
+def test_monitors_select_the_namespaces_that_the_operator_serves():
     everywhere = of_kind(render({"podMonitor.enabled": True}), "PodMonitor")["spec"]
     named = of_kind(render({"podMonitor.enabled": True, "namespaces": ["lab"]}), "PodMonitor")[
         "spec"
@@ -234,7 +234,7 @@ def test_monitors_look_where_the_operator_serves():
     assert named["namespaceSelector"] == {"matchNames": ["lab"]}
 
 
-def test_the_pods_of_jobs_let_in_the_operator_of_this_release():
+def test_the_pods_of_jobs_allow_the_operator_of_the_release():
     objects = render()
     _, env = operator_settings({})
     access = NetworkAccess.parse("GRPO_NETWORK_POLICY", env["GRPO_NETWORK_POLICY"])
@@ -246,7 +246,7 @@ def test_the_pods_of_jobs_let_in_the_operator_of_this_release():
     assert list(access.monitoring) == rule["from"]
 
 
-def test_dashboards_reach_grafana_as_they_are():
+def test_dashboards_are_in_config_maps_unchanged():
     objects = render({"dashboards": {"enabled": True, "annotations": {"folder": "GRPO"}}})
     files = {path.name: json.loads(path.read_text()) for path in CHART.glob("dashboards/*.json")}
     maps = [item for item in objects if item["kind"] == "ConfigMap"]
@@ -256,7 +256,7 @@ def test_dashboards_reach_grafana_as_they_are():
     assert files
 
 
-def test_alerts_reach_prometheus_as_they_are_with_links_to_the_runbook():
+def test_alerts_are_in_the_rule_unchanged_but_for_links_to_the_runbook():
     page = "https://wiki.example.com/grpo/runbook"
     values = {"prometheusRule": {"enabled": True, "runbookUrl": page}}
     rule = of_kind(render(values), "PrometheusRule")
@@ -289,7 +289,7 @@ def test_alerts_have_no_links_while_the_runbook_has_no_address():
         ({"serviceAccount.create": False}, "name the ServiceAccount to use"),
     ],
 )
-def test_a_value_that_is_not_legal_is_refused_by_its_path(values, message):
+def test_an_invalid_value_is_refused_with_its_path(values, message):
     with pytest.raises(HelmError) as refusal:
         render(values)
     assert message in str(refusal.value)

@@ -1,4 +1,4 @@
-"""The examples at a real API server: it takes each as it is."""
+"""A real API server accepts each example."""
 
 from pathlib import Path
 

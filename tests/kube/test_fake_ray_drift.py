@@ -1,4 +1,4 @@
-"""The stand-in for Ray keeps the rules of the real one: every test runs against both.
+"""The fake of Ray follows the rules of the real one: every test runs against both.
 
 Aspects: submission and its duplicate, the list and what the operator reads in it, how drivers end,
 stopping, unknown ids, wrong tokens.
@@ -191,7 +191,7 @@ async def test_a_driver_that_ends_well_has_succeeded(side: Side):
     assert done.exit_code == 0
 
 
-async def test_a_driver_that_fails_tells_its_exit_code_and_last_words(side: Side):
+async def test_a_driver_that_fails_has_its_exit_code_and_the_end_of_its_log(side: Side):
     await side.head.submit(job(), 2)
     await side.until(2, RayJobState.RUNNING)
     await side.end(2, 64)
@@ -219,7 +219,7 @@ async def test_what_is_unknown_cannot_be_stopped(side: Side):
     assert await status_of(side.head, "POST", unknown) == 404
 
 
-async def test_without_the_right_token_nothing_is_told(side: Side):
+async def test_without_the_right_token_nothing_is_returned(side: Side):
     stranger = replace(side.head, token="another")
     for refused in (
         stranger.jobs(job()),

@@ -1,4 +1,4 @@
-"""The dashboard of all jobs and the operator's alerts on what a real operator exports.
+"""The fleet dashboard and the operator's alerts on the metrics of a real operator.
 
 Aspects: every panel and every alert has data, the number of series is bounded.
 """

@@ -1,6 +1,6 @@
-"""What one tenant, one namespace or one definition can do to the jobs of others: nothing.
+"""One tenant, one namespace or one CRD does not affect the jobs of others.
 
-Aspects: objects with our labels that are not ours; a pod template with a misspelt field; a
+Aspects: foreign objects with the operator's labels; a pod template with a misspelt field; a
 namespace that the operator may no longer read; kinds that are not served for a while.
 """
 

@@ -77,13 +77,13 @@ async def test_the_page_of_a_job_that_cannot_start_says_why_and_what_to_do(
     assert "Check image and imagePullSecrets" in page
 
 
-async def test_a_job_that_no_operator_serves_says_so(grpo: Plugin, jobs: Jobs):
+async def test_a_job_that_no_operator_serves_is_reported(grpo: Plugin, jobs: Jobs):
     await jobs.create(manifest())
     page = (await grpo("status", "job")).out
     assert f"does it serve namespace {jobs.namespace}?" in page
 
 
-async def test_a_wrong_name_is_answered_by_those_near_it(grpo: Plugin, jobs: Jobs):
+async def test_a_wrong_name_is_answered_with_similar_names(grpo: Plugin, jobs: Jobs):
     await jobs.create(manifest("quickstart"))
     error = await grpo.refused("status", "quickstrat")
     assert error == (
@@ -139,7 +139,7 @@ async def _refused_at_last(user: Plugin, words: Sequence[str]) -> str:
     return ended.err
 
 
-async def test_an_api_server_without_the_kind_is_told(
+async def test_an_api_server_that_does_not_serve_the_kind_is_reported(
     grpo: Plugin, cluster: Cluster, proxy: ApiProxy, tmp_path: Path
 ):
     proxy.fault = lambda call: 404 if call.resource == "grpojobs" else None

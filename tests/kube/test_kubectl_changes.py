@@ -1,4 +1,4 @@
-"""`kubectl grpo` against the real API server: changes to a job, and waiting for what they lead to.
+"""`kubectl grpo` against the real API server: changes to a job, and waiting for their effect.
 
 Aspects: suspending and resuming, scaling, changes that are refused, the ends of waiting.
 """
@@ -43,7 +43,7 @@ async def test_a_queued_jobs_producers_are_not_scaled(grpo: Plugin, jobs: Jobs):
     assert "Kueue reserved quota for 2 of them" in await grpo.refused("scale", "job", "3")
 
 
-async def test_a_job_that_is_over_is_not_changed(
+async def test_a_job_that_has_ended_is_not_changed(
     grpo: Plugin, operator: Operator, jobs: Jobs, ray: FakeRay
 ):
     head = await start(jobs, ray)
@@ -64,7 +64,7 @@ async def test_waiting_ends_with_the_phase(
     assert out.startswith(b"job: Succeeded at step 0")
 
 
-async def test_waiting_for_what_will_not_be_ends_with_code_3(
+async def test_waiting_for_a_phase_that_cannot_follow_ends_with_code_3(
     grpo: Plugin, operator: Operator, jobs: Jobs, ray: FakeRay
 ):
     head = await start(jobs, ray)

@@ -1,7 +1,7 @@
 """`kubectl grpo` against the real API server: the pod that reads a job's volume.
 
-Aspects: it goes however reading ends; the restricted standard; nothing here is overwritten. The
-nodes here run nothing, so commands inside the pod fail as on a node that is lost.
+Aspects: it is deleted however reading ends; the restricted standard; nothing is overwritten.
+Nothing runs on the nodes here, so commands inside the pod fail as on a node that is lost.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ async def test_the_pod_that_reads_a_volume_is_deleted_when_reading_fails(
     await jobs.until_pods(lambda pods: not pods)
 
 
-async def test_the_pod_that_reads_a_volume_is_deleted_when_the_time_is_over(
+async def test_the_pod_that_reads_a_volume_is_deleted_at_the_timeout(
     grpo: Plugin, operator: Operator, jobs: Jobs, ray: FakeRay, tmp_path: Path
 ):
     await rested(jobs, ray)

@@ -1,6 +1,6 @@
-"""What the operator tells over HTTP.
+"""The operator's HTTP endpoints.
 
-Aspects: its health; metrics with the names of the contract; a port that another has.
+Aspects: health; metrics and their names; a port that is in use.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""What the operator survives.
+"""Faults of the operator and of the API server.
 
-Aspects: being killed after each of its writes, an API server that fails each kind of call once,
-two replicas, a lost Lease, no writes at rest, dead watches.
+Aspects: the operator is killed after each of its writes, an API server that fails each kind of call
+once, two replicas, a lost Lease, no writes without events, dead watches.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ async def test_an_operator_killed_after_each_of_its_writes_loses_nothing(
     assert kills >= 7
 
 
-async def test_an_api_server_that_fails_each_kind_of_call_once_is_borne(
+async def test_an_api_server_that_fails_each_kind_of_call_once_is_tolerated(
     cluster: Cluster, jobs: Jobs, ray: FakeRay, proxy: ApiProxy, tmp_path: Path
 ):
     kubeconfig = proxy.kubeconfig(cluster.kubeconfig, tmp_path / "proxied")
@@ -103,7 +103,7 @@ async def test_an_api_server_that_fails_each_kind_of_call_once_is_borne(
     assert head.attempts == [1]
 
 
-async def test_of_two_replicas_one_acts_and_the_other_takes_over(
+async def test_of_two_replicas_one_leads_and_the_other_takes_over(
     cluster: Cluster, jobs: Jobs, ray: FakeRay, tmp_path: Path
 ):
     def replica(name: str):
@@ -128,7 +128,7 @@ async def test_of_two_replicas_one_acts_and_the_other_takes_over(
     assert (await ray.only_head()).attempts == [1]
 
 
-async def test_a_replica_that_ends_well_hands_over_and_one_that_is_robbed_exits(
+async def test_a_replica_that_is_stopped_releases_the_lease_and_one_that_loses_it_exits(
     cluster: Cluster, jobs: Jobs, ray: FakeRay, tmp_path: Path
 ):
     environment = {"GRPO_LEADER_ELECTION": "true", "GRPO_LEASE_NAME": "lease"}
@@ -155,7 +155,7 @@ async def test_a_replica_that_ends_well_hands_over_and_one_that_is_robbed_exits(
             assert await asyncio.wait_for(second.process.wait(), 15) == 1
 
 
-async def test_a_job_at_rest_costs_no_writes(
+async def test_a_running_job_without_events_causes_no_writes(
     cluster: Cluster, jobs: Jobs, ray: FakeRay, proxy: ApiProxy, tmp_path: Path
 ):
     kubeconfig = proxy.kubeconfig(cluster.kubeconfig, tmp_path / "proxied")
@@ -169,7 +169,7 @@ async def test_a_job_at_rest_costs_no_writes(
         assert before <= 20
 
 
-async def test_what_the_watches_do_not_tell_is_found_by_the_audit(jobs: Jobs):
+async def test_what_the_watches_do_not_report_is_found_by_the_audit(jobs: Jobs):
     await jobs.create(manifest())
     kube, store, woken = Kube(jobs.api, Metrics()), Cache(), []
     auditor = Auditor(kube, store, [jobs.namespace], woken.append, Metrics())
@@ -187,7 +187,7 @@ async def test_what_the_watches_do_not_tell_is_found_by_the_audit(jobs: Jobs):
     assert store.job((jobs.namespace, "job")) is None
 
 
-async def test_a_kind_that_is_not_installed_is_known_to_be_missing(jobs: Jobs):
+async def test_a_kind_that_is_not_installed_is_not_served(jobs: Jobs):
     kube = Kube(jobs.api, Metrics())
     assert await kube.serves(JOBS)
     assert not await kube.serves(Resource("ray.io", "v1", "raydreams"))

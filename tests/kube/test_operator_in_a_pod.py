@@ -1,6 +1,6 @@
-"""The operator with nothing but what a pod has: its service account's files and two variables.
+"""The operator with what a pod has: the files of its service account and two variables.
 
-Aspects: it logs in, with both of its clients; tokens that are renewed while it runs.
+Aspects: both of its clients authenticate; tokens that are renewed while it runs.
 """
 
 import asyncio

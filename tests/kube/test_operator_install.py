@@ -1,6 +1,6 @@
-"""How the operator is installed, and what others leave on its objects.
+"""Installing the operator's CRD, and changes of others to its objects.
 
-Aspects: `kubectl apply` of the definition; annotations and finalizers that are not its own.
+Aspects: `kubectl apply` of the CRD; foreign annotations and finalizers.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""What the operator bears of the network between it and the API server.
+"""Faults of the network between the operator and the API server.
 
-Aspects: a replica that is cut off from it, short outages of every kind.
+Aspects: a replica without connection, short outages of every kind.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ OUTAGE_SECONDS = 3
 TAKEOVER_SECONDS = 20
 
 
-async def test_a_replica_that_is_cut_off_has_ended_before_another_acts(
+async def test_a_replica_without_connection_has_ended_before_another_leads(
     cluster: Cluster, jobs: Jobs, ray: FakeRay, relay: Relay, tmp_path: Path
 ):
     """What it said last arrives late, and must not overwrite what the other has said since."""
@@ -67,7 +67,7 @@ async def outage(kind: str | int, proxy: ApiProxy, relay: Relay) -> AsyncIterato
 
 
 @pytest.mark.parametrize("kind", [500, 503, HANG_UP, "refused"])
-async def test_a_short_outage_delays_jobs_and_no_more(
+async def test_a_short_outage_only_delays_jobs(
     cluster: Cluster,
     jobs: Jobs,
     ray: FakeRay,

@@ -1,7 +1,7 @@
-"""What the operator bears of the API server over whole runs.
+"""Faults of the API server over whole runs.
 
-Aspects: random refusals, conflicts, lost answers and silences, watches that fall silent, KubeRay
-that is not installed.
+Aspects: random refusals, conflicts, lost responses and timeouts, watches that stop, KubeRay that is
+not installed.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ SILENCE_SECONDS = 150
 """Enough for the operator's liveness, and then its own watches, to notice a silence."""
 
 
-async def test_an_api_server_that_fails_at_random_delays_runs_and_no_more(
+async def test_random_failures_of_the_api_server_only_delay_jobs(
     cluster: Cluster, jobs: Jobs, ray: FakeRay, proxy: ApiProxy, tmp_path: Path
 ):
     dice = random.Random(20)
@@ -59,7 +59,7 @@ async def test_an_api_server_that_fails_at_random_delays_runs_and_no_more(
     assert len(proxy.refused) >= 4, "too little went wrong"
 
 
-async def test_watches_that_fall_silent_fail_the_liveness_and_are_begun_anew(
+async def test_watches_that_stop_fail_the_liveness_and_are_restarted(
     cluster: Cluster, jobs: Jobs, ray: FakeRay, proxy: ApiProxy, tmp_path: Path
 ):
     kubeconfig = proxy.kubeconfig(cluster.kubeconfig, tmp_path / "proxied")
@@ -87,7 +87,7 @@ async def definition_of_clusters(api: client.ApiClient) -> dict[str, Any]:
     }
 
 
-async def test_without_kuberay_the_operator_says_so_and_starts_once_it_is_there(
+async def test_without_kuberay_the_operator_reports_it_and_starts_once_it_is_installed(
     api: client.ApiClient, ray: FakeRay, tmp_path: Path
 ):
     definition = await definition_of_clusters(api)

@@ -1,6 +1,6 @@
-"""What the operator may do.
+"""The operator's rights.
 
-Aspects: exactly the rights of its role, in one namespace and in all; a right that it lacks.
+Aspects: exactly the rights of its role, in one namespace and in all; a missing right.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ async def test_its_role_allows_exactly_what_it_does(
     assert used == rules
 
 
-async def test_a_right_that_it_lacks_is_shown_and_used_once_it_is_there(
+async def test_a_missing_right_is_in_the_status_and_used_once_it_is_granted(
     cluster: Cluster, jobs: Jobs, ray: FakeRay, account: ServiceAccount, tmp_path: Path
 ):
     rayclusters = ("ray.io", "rayclusters")

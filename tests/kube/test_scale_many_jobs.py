@@ -1,7 +1,6 @@
 """Many jobs at once, on a real API server with the real KubeRay.
 
-Aspects: all come to run, phases never go back, jobs that are deleted at any moment of their start
-leave nothing.
+Aspects: all jobs run, phases never go back, jobs that are deleted during their start leave nothing.
 """
 
 import asyncio

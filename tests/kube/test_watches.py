@@ -52,7 +52,7 @@ def kubeconfig(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(location, str(cluster.kubeconfig))
 
 
-async def test_what_was_there_before_is_told_part_by_part(
+async def test_objects_that_existed_before_are_reported_in_parts(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(watches, "CHUNK", 2)
@@ -63,7 +63,7 @@ async def test_what_was_there_before_is_told_part_by_part(
         assert {(await told.get())[0] for _ in names} == {(jobs.namespace, n) for n in names}
 
 
-async def test_what_is_told_brings_nothing_of_kopfs_along(jobs: Jobs):
+async def test_reports_run_without_the_context_of_kopf(jobs: Jobs):
     """Else every timer of a job would hold the object that kopf was handling."""
     async with watching(jobs.namespace) as told:
         await jobs.create(manifest())

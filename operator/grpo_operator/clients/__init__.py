@@ -1,5 +1,5 @@
 """Clients of the Kubernetes API and of Ray.
 
 `errors`, `kube` and `connection` are shared with the kubectl plugin, so they import neither kopf
-nor prometheus_client: whoever counts calls passes a `CallObserver`.
+nor prometheus_client: calls are counted by a `CallObserver`.
 """

@@ -137,13 +137,13 @@ def _follower_health(lease: Lease) -> Health:
 async def _require_kinds(kube: Kube, server: str) -> None:
     for resource, source in ((JOBS, "crds/grpojobs.yaml"), (CLUSTERS, "KubeRay 1.5 or newer")):
         try:
-            known = await kube.serves(resource)
+            served = await kube.serves(resource)
         except UnavailableError as error:
             raise NotReadyError(
                 f"cannot reach the API server {server}: {error}; "
                 "check that it runs, and that address and credentials are correct"
             ) from error
-        if not known:
+        if not served:
             kind = f"{resource.plural}.{resource.group}/{resource.version}"
             raise NotReadyError(f"the API server does not serve {kind}: install {source}")
 

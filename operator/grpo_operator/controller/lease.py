@@ -105,7 +105,7 @@ class Lease:
         if holder not in ("", self._identity) and _now() < self._seen_at + duration:
             return False
         lease["spec"] = self._spec(spec)
-        # The resource version in it makes this fail if another replica was faster.
+        # Its resource version makes this a conflict if another replica was faster.
         await self._kube.update(LEASES, self._namespace, lease)
         self._seen = (self._identity, lease["spec"]["renewTime"])
         return True

@@ -1,4 +1,4 @@
-"""Releases of the chart on a real API server, and what they bring."""
+"""Releases of the chart on a real API server, and their objects."""
 
 import contextlib
 import subprocess

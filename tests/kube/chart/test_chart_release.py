@@ -1,7 +1,6 @@
-"""The chart on a real API server: a release comes, changes and goes.
+"""The chart on a real API server: installing, upgrading and uninstalling a release.
 
-Aspects: it becomes ready; its notes; a drain; upgrades with a new definition; what outlives it;
-releases side by side.
+Aspects: readiness; notes; a drain; upgrades with a new CRD; objects that remain; several releases.
 """
 
 import shutil
@@ -28,7 +27,9 @@ async def test_a_release_becomes_ready_on_two_nodes(api: client.ApiClient, relea
         assert len({pod["spec"]["nodeName"] for pod in pods}) == len(pods) == 2
 
 
-async def test_the_notes_say_what_is_served_and_that_nobody_may_scrape(release: Release):
+async def test_the_notes_name_the_served_namespaces_and_that_no_scraper_is_allowed(
+    release: Release,
+):
     values = {"namespaces": [release.namespace], "networkPolicy.monitoring": []}
     notes = release.helm("install", CHART, "--dry-run", *settings(values))
     assert f"in the namespaces {release.namespace}" in notes

@@ -1,4 +1,4 @@
-"""The chart on a real API server: what works under the rights that it gives.
+"""The chart on a real API server: the rights that it grants.
 
 Aspects: the operator, with a job; the policy of a job's pods; Pod Security; users; the self-test.
 """
@@ -97,7 +97,7 @@ async def test_operator_and_jobs_run_in_a_restricted_namespace(
 
 
 @pytest.mark.parametrize(("role", "create"), [("view", False), ("edit", True), ("admin", True)])
-async def test_the_clusters_roles_for_users_know_jobs(
+async def test_the_cluster_roles_for_users_include_jobs(
     role: str, create: bool, api: client.ApiClient, release: Release
 ):
     rbac = client.RbacAuthorizationV1Api(api)
@@ -165,7 +165,7 @@ async def test_the_self_test_passes_and_leaves_nothing(api: client.ApiClient, re
         ({"replicas": 0}, f"see `kubectl --namespace {{}} logs deployment/{DEPLOYMENT}`"),
     ],
 )
-async def test_the_self_test_says_what_is_missing(
+async def test_the_self_test_reports_what_is_missing(
     values: Object, fault: str, api: client.ApiClient, release: Release
 ):
     with release.installed(values):

@@ -1,4 +1,4 @@
-"""The files of the chart that no template makes.
+"""The files of the chart that are not templates.
 
 Aspects: the definition; the version; the schema of the values against the values; their
 documentation.
@@ -34,7 +34,7 @@ def test_the_chart_has_the_version_of_the_programs_it_installs():
     assert chart["appVersion"] == version
 
 
-def test_the_defaults_are_legal():
+def test_the_defaults_are_valid():
     jsonschema.validate(yaml.safe_load(VALUES), SCHEMA)
 
 
@@ -55,7 +55,7 @@ def sections(schema, path=()):
 @pytest.mark.parametrize(
     "path", list(sections(SCHEMA)), ids=lambda path: ".".join(path) or "values"
 )
-def test_a_misspelt_value_is_refused_wherever_it_stands(path):
+def test_a_misspelt_value_is_refused_in_every_section(path):
     faulty = copy.deepcopy(yaml.safe_load(VALUES))
     section = faulty
     for key in path:
@@ -65,7 +65,7 @@ def test_a_misspelt_value_is_refused_wherever_it_stands(path):
         jsonschema.validate(faulty, SCHEMA)
 
 
-def test_the_schema_knows_the_values_and_no_others():
+def test_the_schema_has_exactly_the_values():
     assert SCHEMA["properties"].keys() == yaml.safe_load(VALUES).keys()
 
 

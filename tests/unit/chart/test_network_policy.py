@@ -1,7 +1,7 @@
-"""The NetworkPolicy of a job, and the variable that says whom it lets in.
+"""The NetworkPolicy of a job, and the variable with its peers.
 
-Aspects: whose pods it covers; who reaches which port; nobody by an empty list; the variable's legal
-and illegal values.
+Aspects: the pods that it selects; the ports of each peer; empty lists; valid and invalid values of
+the variable.
 """
 
 import json
@@ -48,7 +48,7 @@ def test_each_peer_reaches_what_it_needs():
     }
 
 
-def test_a_list_without_peers_lets_nobody_in():
+def test_a_list_without_peers_allows_no_connection():
     policy = network_policy(job(), NetworkAccess((), ()))
     assert [rule["from"] for rule in policy["spec"]["ingress"]] == [
         [{"podSelector": policy["spec"]["podSelector"]}]
@@ -91,7 +91,7 @@ def test_without_the_variable_there_is_no_policy():
         '{"operator": ["all"], "monitoring": []}',
     ],
 )
-def test_an_error_names_the_variable_its_value_and_what_is_legal(text):
+def test_an_error_names_the_variable_its_value_and_what_it_must_be(text):
     with pytest.raises(ValueError, match="Invalid value") as error:
         NetworkAccess.parse("GRPO_NETWORK_POLICY", text)
     assert str(error.value).startswith(f"GRPO_NETWORK_POLICY: Invalid value: {text!r}")

@@ -1,4 +1,4 @@
-"""Commands on this machine in place of those in a container: the same scripts, the same tools."""
+"""Runs the commands for containers on this machine, with the same scripts and tools."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence

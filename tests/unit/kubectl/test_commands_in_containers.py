@@ -1,5 +1,7 @@
-"""Commands in containers: the protocol v4.channel.k8s.io as an API server speaks it, here played by
-a small server; its end, its failures, and a connection that breaks."""
+"""Commands in containers: the protocol v4.channel.k8s.io against a small server.
+
+Aspects: output, exit status, failures, a connection that breaks, missing rights.
+"""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -68,12 +70,12 @@ async def test_each_word_of_a_command_arrives_as_it_is():
     assert (query["container"], query["stdout"], query["stderr"]) == ("ray", "true", "true")
 
 
-async def test_a_failure_is_told_in_the_commands_own_words():
+async def test_a_failure_has_the_message_of_the_command():
     with pytest.raises(CommandError, match=r"pod head: no such file$"):
         await printed(b"\x01part", b"\x02no such\nfile\n", status(FAILURE))
 
 
-async def test_a_failure_without_words_is_told_in_the_api_servers():
+async def test_a_failure_without_a_message_has_that_of_the_api_server():
     with pytest.raises(CommandError, match="pod head: command terminated with non-zero exit code"):
         await printed(status(FAILURE))
 

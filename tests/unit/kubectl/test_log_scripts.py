@@ -1,4 +1,4 @@
-"""Reading the files in which Ray keeps what drivers and actors print, with the real scripts."""
+"""The scripts that read Ray's log files of drivers and actors."""
 
 import pytest
 
@@ -35,7 +35,7 @@ async def test_what_an_actor_printed_is_shown(tmp_path, name):
     assert await actors(tmp_path) == "said\n"
 
 
-async def test_a_node_where_no_actor_has_printed_says_so(tmp_path):
+async def test_a_node_without_output_of_actors_is_reported(tmp_path):
     with pytest.raises(CommandError, match="no output of actors on this pod"):
         await actors(tmp_path)
 

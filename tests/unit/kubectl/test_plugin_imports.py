@@ -1,4 +1,4 @@
-"""The plugin starts fast and needs the operator's libraries alone."""
+"""The plugin imports no heavy libraries, so that it starts fast."""
 
 import subprocess
 import sys

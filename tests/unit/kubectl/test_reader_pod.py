@@ -1,5 +1,5 @@
-"""The pod that reads a volume when none of the job's runs: what it may do, how long it lives, and
-what keeps it."""
+"""The pod that reads a volume of a job without running pods: its rights, its lifetime, and the
+reasons why it does not run."""
 
 import pytest
 
@@ -88,7 +88,7 @@ def pod(**status):
         ),
     ],
 )
-def test_what_keeps_it_is_told(status, why):
+def test_the_reason_why_it_does_not_run_is_reported(status, why):
     assert why_waiting(pod(**status)) == why
 
 

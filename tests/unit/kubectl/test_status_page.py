@@ -1,4 +1,4 @@
-"""The page of `status`: facts, reason and message, conditions, pods, events, what to do next."""
+"""The page of `status`: facts, reason and message, conditions, pods, events, next steps."""
 
 import re
 
@@ -109,7 +109,7 @@ def test_there_is_something_to_do_next_whatever_the_phase_and_reason(phase):
         assert not re.search(r"[{}]|None", "".join(lines))
 
 
-def test_a_failed_job_is_followed_by_one_that_goes_on_from_its_checkpoint():
+def test_a_failed_job_is_followed_by_one_that_resumes_from_its_checkpoint():
     (line,) = next_steps(job(failed("BackoffLimitExceeded", checkpoint=CHECKPOINT)))
     assert f"checkpoint.resumeFrom: {CHECKPOINT.path} and storage.claimName: volume" in line
 
@@ -151,7 +151,7 @@ def test_the_live_table_of_no_jobs_says_so():
         ("x", [], "; it has no GRPOJobs"),
     ],
 )
-def test_an_unknown_name_is_answered_by_those_near_it(name, names, hint):
+def test_an_unknown_name_is_answered_with_similar_names(name, names, hint):
     assert suggestion(name, names) == hint
 
 

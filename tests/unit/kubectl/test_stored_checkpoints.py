@@ -1,5 +1,5 @@
-"""Checkpoints on a volume, with the real scripts on real directories: what is listed, what counts,
-what a copy is, and that a copy is there whole or not at all."""
+"""Checkpoints on a volume, with the real scripts on real directories: which are
+listed, which are complete, and that a copy is complete or absent."""
 
 import os
 import shutil
@@ -81,7 +81,7 @@ async def test_the_newest_complete_one_is_taken_unless_another_is_asked_for(volu
     assert chosen(await listed(volume), step).step == taken
 
 
-async def test_one_that_is_not_there_or_not_complete_is_refused_with_those_that_are(volume):
+async def test_a_missing_or_incomplete_checkpoint_is_refused_with_the_complete_ones(volume):
     (volume / "step-150" / "COMPLETE").unlink()
     found = await listed(volume)
     assert chosen(found, None).step == 100
@@ -137,7 +137,7 @@ async def test_a_stream_that_ends_early_leaves_nothing(volume, tmp_path):
     await fails_to_copy(volume, tmp_path, short, "the copy failed: unexpected end of data")
 
 
-async def test_a_connection_that_breaks_is_told_and_leaves_nothing(volume, tmp_path):
+async def test_a_connection_that_breaks_is_an_error_and_leaves_nothing(volume, tmp_path):
     async def broken(command: Sequence[str]) -> AsyncGenerator[bytes, None]:
         async for chunk in local(command):
             yield chunk
@@ -157,7 +157,7 @@ async def test_a_checkpoint_that_is_pruned_meanwhile_leaves_nothing(volume, tmp_
     await fails_to_copy(volume, tmp_path, pruned, "truncated during the copy: COMPLETE")
 
 
-async def test_a_checkpoint_that_is_gone_is_told_and_leaves_nothing(volume, tmp_path):
+async def test_a_checkpoint_that_was_deleted_is_an_error_and_leaves_nothing(volume, tmp_path):
     async def gone(command: Sequence[str]) -> AsyncGenerator[bytes, None]:
         shutil.rmtree(volume / "step-100", ignore_errors=True)
         async for chunk in local(command):

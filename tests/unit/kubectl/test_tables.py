@@ -1,4 +1,4 @@
-"""What `list` and `top` print: columns, units, what is absent, and the order of rows."""
+"""The tables of `list` and `top`: columns, units, absent values, and the order of rows."""
 
 from argparse import ArgumentTypeError
 from dataclasses import replace
@@ -95,6 +95,6 @@ def test_a_duration_has_units_as_kubectl_has_them(given, seconds):
 
 
 @pytest.mark.parametrize("given", ["", "m", "-5s", "1.5h", "5 m"])
-def test_a_wrong_duration_is_told_with_what_is_legal(given):
+def test_an_invalid_duration_is_refused_with_valid_examples(given):
     with pytest.raises(ArgumentTypeError, match="1h30m"):
         text.duration(given)
