@@ -271,6 +271,7 @@ def test_bad_input_that_only_the_driver_can_find_ends_the_same_way(here, monkeyp
         "data.jsonl row 1: no answer",
         "data.jsonl row 4: no answer",
     ]
+    assert list((here / "runs").iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Callable
@@ -15,7 +16,14 @@ from ..spec import ExitCode, GRPOJob, Metadata, resolve_plan
 from .flags import OPTION
 from .jobs import given_flags, job_of
 from .manifests import read_document, read_documents
-from .start import check_engine, check_port, check_trainer, create_run_dir, start_of
+from .start import (
+    check_engine,
+    check_port,
+    check_trainer,
+    create_run_dir,
+    has_metrics,
+    start_of,
+)
 
 Command = Callable[[Namespace], int]
 INTERRUPTED = 130
@@ -35,14 +43,20 @@ def run(arguments: Namespace) -> int:
     check_trainer()
     check_port(start)
     check_engine(start.job.spec, start.options)
+    directory = start.options.run_dir
     if arguments.run_dir is None:
-        create_run_dir(start.options.run_dir)
+        create_run_dir(directory)
     # The Hub reports each of its retries; their failure is reported once, as a fault.
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
 
     from ..driver import run as drive
 
-    return drive(start.job, start.options)
+    try:
+        return drive(start.job, start.options)
+    except InvalidInputError:
+        if arguments.run_dir is None and not has_metrics(directory):
+            shutil.rmtree(directory)  # of a run that never started
+        raise
 
 
 def check(arguments: Namespace) -> int:

@@ -71,6 +71,12 @@ def create_run_dir(path: Path) -> None:
         raise InvalidInputError(f"{path}: {error.strerror}; choose another --run-dir") from error
 
 
+def has_metrics(run_dir: Path) -> bool:
+    """Whether a run has made a step."""
+    metrics = run_dir / "metrics.jsonl"
+    return metrics.exists() and metrics.stat().st_size > 0
+
+
 def has_checkpoints(run_dir: Path) -> bool:
     """Whether there is something to resume from; a run without checkpoints may change its spec."""
     return any((run_dir / "checkpoints").glob("step-*"))
