@@ -27,6 +27,7 @@ REAL_CLUSTERS = (
     "kube",
     "trainer/test_elastic.py",
     "trainer/test_job_monitoring.py",
+    "trainer/test_run_failures.py",
     "trainer/test_runs.py",
     "trainer/test_weight_delivery.py",
     "vllm_producers",

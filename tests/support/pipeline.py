@@ -34,9 +34,9 @@ class Pipeline:
         options = RunOptions(run_dir=directory)
         placement = Placement(options, RunPaths.of(options), CheckpointStore(directory, 1))
         self.prepared = prepare(spec)
-        nobody: Any = None
+        no_reporter: Any = None
         self.context = assemble(
-            spec, placement, self.prepared, None, scorer, nobody, on_change=lambda: None
+            spec, placement, self.prepared, None, scorer, no_reporter, on_change=lambda: None
         )
         events = PoolEvents(lambda: None, lambda: None, lambda line: None)
         self.pool = producer_pool(self.context, placement, python, events)

@@ -1,4 +1,4 @@
-"""Starting `grpo run` as a user does, and looking at what it leaves."""
+"""Starting `grpo run` as a user does, and reading its files."""
 
 import copy
 import json
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +60,17 @@ def manifest(path: Path, **sections: Any) -> Path:
 class Run:
     """A `grpo run` in a process of its own."""
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(
+        self, directory: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """`environment` adds variables to those of the tests."""
         self.directory = directory
         self._log = directory.with_suffix(".log").open("w+")
         self.process = subprocess.Popen(
             [*GRPO, "run", *arguments, "--run-dir", str(directory), "--port", "0"],
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
             start_new_session=True,
         )
         self._seen: dict[int, psutil.Process] = {}
@@ -78,7 +81,7 @@ class Run:
         return Path(self._log.name).read_text()
 
     def until(self, condition: Callable[[], bool], seconds: float = MODEL_TIMEOUT) -> None:
-        """Wait for something that the run does."""
+        """Wait for a condition while the run is alive."""
         deadline = time.monotonic() + seconds
         while not condition():
             self.remember_children()
@@ -96,7 +99,7 @@ class Run:
         return self.process.returncode
 
     def remember_children(self) -> list[psutil.Process]:
-        """Every descendant, also those whose parent will be gone."""
+        """Every descendant, including those whose parent has ended."""
         try:
             children = psutil.Process(self.process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
@@ -116,7 +119,7 @@ class Run:
         return found
 
     def leftovers(self, seconds: float = 20.0) -> list[str]:
-        """Descendants that outlive the run by more than a moment."""
+        """Descendants that outlive the run by more than `seconds`."""
         _, alive = psutil.wait_procs(list(self._seen.values()), timeout=seconds)
         return [" ".join(process.cmdline()) for process in alive]
 
@@ -129,7 +132,7 @@ class Run:
         self._log.close()
 
     def get(self, path: str) -> str:
-        """A page of the driver."""
+        """A page of the driver's HTTP server."""
         url = (self.directory / "endpoint").read_text().strip() + path
         with urllib.request.urlopen(url, timeout=10) as response:
             body: str = response.read().decode()

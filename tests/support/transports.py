@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 
 
 class ObjectStore:
-    """Hands bundles over, as if they came out of the object store."""
+    """Passes bundles on, as the object store would."""
 
     async def deliver(self, engines: Sequence[Any], bundles: Sequence[WeightBundle]) -> None:
         await asyncio.gather(*(engine.load_weights(bundles) for engine in engines))
@@ -50,7 +50,7 @@ class Collective:
         self._members = list(engines)
 
     async def send(self, bundles: Sequence[WeightBundle]) -> None:
-        """The senders' part of a round."""
+        """The senders' side of a broadcast."""
         await asyncio.gather(
             *(
                 asyncio.to_thread(sender.send, b.version, b.entries, torch.from_numpy(b.data))
@@ -60,7 +60,7 @@ class Collective:
 
 
 def writable(bundle: WeightBundle) -> WeightBundle:
-    """With a buffer that torch may look at."""
+    """A copy with a buffer that torch can read."""
     return replace(bundle, data=bundle.data.copy())
 
 
@@ -70,8 +70,8 @@ class Remote:
     def __init__(self, actor: Any) -> None:
         self._actor = actor
 
-    def join_group(self, seats: Sequence[GroupMember]) -> Any:
-        return self._actor.join_group.remote(seats)
+    def join_group(self, members: Sequence[GroupMember]) -> Any:
+        return self._actor.join_group.remote(members)
 
     def receive_weights(self, version: int) -> Any:
         return self._actor.receive_weights.remote(version)

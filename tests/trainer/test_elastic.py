@@ -1,7 +1,7 @@
 """Producers that come and go during a whole run, over real Ray, ColossalAI and transformers.
 
-Aspects: a producer whose process or whose node is asked to end gives its prompts back while it
-still lives, counts as no failure and loses no prompt, and the consumers train on; a run scales
+Aspects: a producer whose process or node receives SIGTERM gives its prompts back while it is
+still alive, counts as no failure and loses no prompt, and the consumers continue; a run scales
 its producers by itself, within its range.
 """
 
@@ -71,7 +71,7 @@ def progress(run: Run) -> dict[str, Any]:
 
 
 def ready_producers(run: Run) -> int:
-    """None before the first step, when nobody may answer yet."""
+    """0 before the first step, when the driver may not serve yet."""
     if run.steps == 0:
         return 0
     count: int = progress(run)["workers"]["producersReady"]
@@ -97,11 +97,13 @@ def test_a_producer_that_is_asked_to_end_gives_its_prompts_back_and_is_replaced(
 ) -> None:
     run = start(str(manifest(tmp_path / "job.yaml", producers={"replicas": 2}, **ENDLESS)))
     run.until(lambda: run.steps >= 3 and ready_producers(run) == 2)
-    told = run.actors("Producer")[0]
-    told.terminate()
+    stopped = run.actors("Producer")[0]
+    stopped.terminate()
     run.until(lambda: STOPPED.search(run.output) is not None)
     here = run.steps
-    run.until(lambda: not told.is_running() and ready_producers(run) == 2 and run.steps >= here + 5)
+    run.until(
+        lambda: not stopped.is_running() and ready_producers(run) == 2 and run.steps >= here + 5
+    )
     stop(run)
     (event,) = STOPPED.finditer(run.output)
     assert event[2] == "its process received SIGTERM"

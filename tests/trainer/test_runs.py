@@ -2,7 +2,7 @@
 
 Aspects: what a run leaves behind, its endpoints, the original script's flags with several workers,
 resuming after a kill as if nothing had happened, stopping by Ctrl-C, lost producers and consumers,
-dynamic sampling to the end of the data, unfit input.
+dynamic sampling to the end of the data, invalid input.
 """
 
 import json
@@ -202,15 +202,15 @@ def test_a_second_interrupt_ends_at_once(start: Start, tmp_path: Path) -> None:
 
 
 def test_drain_by_the_endpoint_ends_with_a_checkpoint(start: Start, tmp_path: Path) -> None:
-    # With batches always ready to be taken, the loop must look at the wish to stop all the same.
+    # With batches always ready, the loop must check the request to stop all the same.
     buffer = {"maxStaleness": 8, "maxPrompts": 64}
     file = manifest(tmp_path / "job.yaml", maxSteps=5000, numEpisodes=100, buffer=buffer)
     run = start(str(file))
     run.until(lambda: run.steps >= 1)
     assert _post(run, "/drain").strip() == "draining"
-    asked = run.steps
+    requested_at = run.steps
     assert run.wait(60) == 75
-    assert run.steps <= asked + 2
+    assert run.steps <= requested_at + 2
 
 
 def test_training_survives_a_lost_producer_and_a_lost_consumer(

@@ -126,8 +126,8 @@ class Lone:
     def __init__(self):
         self.receiver = None
 
-    async def join_group(self, seats):
-        self.receiver = await asyncio.to_thread(WeightReceiver, seats, 0, CPU)
+    async def join_group(self, members):
+        self.receiver = await asyncio.to_thread(WeightReceiver, members, 0, CPU)
 
     async def receive_weights(self, version, *, tensors=None):
         """Take part, or leave after so many tensors."""
@@ -162,7 +162,7 @@ async def test_a_member_that_dies_in_the_middle_tears_nothing_that_is_ever_used(
         return_exceptions=True,
     )
     assert isinstance(results[0], RuntimeError)
-    # It got all of it, or it has no weights and answers nobody.
+    # It received all of it, or has no weights and generates nothing.
     assert engine.version in (None, 2)
     waiting = asyncio.create_task(engine.generate(request(max_new_tokens=4)))
     await way.deliver([engine], whole(new, 3))
@@ -180,7 +180,7 @@ async def test_without_whole_weights_requests_wait(engines, small_buckets):
     first = next(buckets(version.entries, limit=50_000))
     part = torch.from_numpy(version.data)[span(first)]
     await asyncio.to_thread(sender._group.broadcast, part)
-    sender._group = None  # its process is gone
+    sender._group = None  # its process was lost
     with pytest.raises(WeightsLostError):
         await running
     assert engine.version is None
@@ -245,8 +245,8 @@ async def test_a_receiver_holds_a_bucket_however_large_a_version_is():
     watcher = Watcher()
     sender = group.WeightSender(HOST, 2, "gloo", CPU)
     way.senders = [sender]
-    seat = GroupMember(Stage(HOST, sender.port, entries), 1, 2, "gloo")
-    await asyncio.gather(asyncio.to_thread(sender.join), watcher.join_group([seat]))
+    member = GroupMember(Stage(HOST, sender.port, entries), 1, 2, "gloo")
+    await asyncio.gather(asyncio.to_thread(sender.join), watcher.join_group([member]))
     sending = asyncio.to_thread(sender.send, 0, entries, data)
     await asyncio.gather(sending, watcher.receive_weights(0))
     assert len(held) == tensors

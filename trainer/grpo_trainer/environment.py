@@ -1,7 +1,7 @@
-"""The Python environment of vLLM producers, whose libraries cannot live with the trainer's.
+"""The Python environment of vLLM producers, whose libraries conflict with the trainer's.
 
-Ray starts an actor in another environment without a look at it: a missing interpreter is waited
-for without end, and another version of Ray fails later, and elsewhere. So it is checked first.
+Ray does not check an actor's environment: it waits for a missing interpreter without end, and
+another version of Ray fails later, and elsewhere. So the environment is checked first.
 """
 
 import json
@@ -17,7 +17,7 @@ from grpo_trainer.errors import InvalidInputError, invalid
 
 VARIABLE = "GRPO_VLLM_PYTHON"
 PROBE_SECONDS = 180.0
-"""Importing vLLM takes a cold disk a while."""
+"""Deadline of importing vLLM, which takes long on a cold disk."""
 
 _PROBE = """
 import json, platform, ray
@@ -28,21 +28,21 @@ print("\\n" + json.dumps(found))
 
 
 def vllm_python() -> Path:
-    """The interpreter for vLLM producers: named by GRPO_VLLM_PYTHON, else of the environment that
-    lies beside ours and has its name with `-vllm`."""
+    """The interpreter for vLLM producers: that of GRPO_VLLM_PYTHON, else of the environment beside
+    this one whose name ends in `-vllm`."""
     return Path(os.environ.get(VARIABLE) or Path(f"{sys.prefix}-vllm") / "bin" / "python")
 
 
 def check_vllm_python(python: Path, deadline_seconds: float = PROBE_SECONDS) -> None:
-    """Run the interpreter once, and import what a producer needs.
+    """Run the interpreter once and import what a producer needs.
 
     Raises:
-        InvalidInputError: it cannot be run, lacks something, or has other versions than ours.
+        InvalidInputError: it cannot be run, lacks a module, or has other versions than this one.
     """
     found = _probe(python, deadline_seconds)
     ours = {"Python": platform.python_version(), "Ray": version("ray")}
     if found != ours:
-        raise _unfit(python, f"it has {_names(found)}, where {_names(ours)} is needed")
+        raise _invalid(python, f"it has {_names(found)} and must have {_names(ours)}")
 
 
 def _probe(python: Path, deadline_seconds: float) -> dict[str, Any]:
@@ -55,18 +55,18 @@ def _probe(python: Path, deadline_seconds: float) -> dict[str, Any]:
             timeout=deadline_seconds,
         )
     except OSError as error:
-        raise _unfit(python, f"it cannot be run: {error.strerror}") from error
+        raise _invalid(python, f"it cannot be run: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
         reason = f"it did not import vllm within {deadline_seconds:g} s"
-        raise _unfit(python, reason) from error
+        raise _invalid(python, reason) from error
     if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"]
-        raise _unfit(python, lines[-1])
+        lines = done.stderr.strip().splitlines() or [f"it exited with code {done.returncode}"]
+        raise _invalid(python, lines[-1])
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def _unfit(python: Path, reason: str) -> InvalidInputError:
+def _invalid(python: Path, reason: str) -> InvalidInputError:
     must = (
         f"must be transformers, or have an environment: {python}: {reason}. Build one from "
         f"environments/vllm and set {VARIABLE} to its python"

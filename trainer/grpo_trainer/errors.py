@@ -1,4 +1,4 @@
-"""Errors that a user can fix, as opposed to faults of the infrastructure."""
+"""How a run fails: by its input, which a user can fix, or by a fault that a retry may survive."""
 
 from collections.abc import Iterable
 
@@ -8,6 +8,7 @@ __all__ = [
     "Fault",
     "InvalidDataError",
     "InvalidInputError",
+    "RunFailedError",
     "forbidden",
     "invalid",
     "required",
@@ -28,3 +29,7 @@ class InvalidInputError(ValueError):
 
 class InvalidDataError(InvalidInputError):
     """Rows of a data set are invalid; each fault names file and row."""
+
+
+class RunFailedError(RuntimeError):
+    """The run failed, and a retry may succeed. The message is complete: no traceback is needed."""

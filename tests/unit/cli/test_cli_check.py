@@ -1,6 +1,6 @@
 """`grpo check`: every stage, all faults at once, nothing started and nothing created.
 
-The model is a directory with a configuration and a tokenizer of words, and without weights.
+The model is a directory with a configuration, a tokenizer of words, and one small tensor.
 """
 
 import json
@@ -8,8 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from grpo_trainer.cli import main
@@ -25,6 +27,7 @@ def model(tmp_path_factory) -> Path:
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(path / "tokenizer.json"))
+    save_file({"weight": np.zeros(2, np.float32)}, path / "model.safetensors")
     config = {"model_type": "qwen2", "max_position_embeddings": 64, "vocab_size": 14}
     (path / "config.json").write_text(json.dumps(config))
     (path / "tokenizer_config.json").write_text(

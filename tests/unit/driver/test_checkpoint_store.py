@@ -80,3 +80,13 @@ def test_the_index_names_the_file_of_each_stage(tmp_path: Path) -> None:
 def test_one_stage_needs_no_index(tmp_path: Path) -> None:
     write_index(tmp_path, [["a"]])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_drivers_state_can_be_updated_in_place(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep_last=2)
+    write(store, 5)
+    newest = store.newest()
+    assert newest is not None
+    newest.update_driver_state({"evaluation_pending": False})
+    assert newest.driver_state() == {"step": 5, "evaluation_pending": False}
+    assert [path.name for path in newest.trainer_state.iterdir()] == ["driver.json"]

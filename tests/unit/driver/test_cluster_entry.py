@@ -12,7 +12,7 @@ from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.spec import GRPOJob, Metadata
 
 
-def test_the_environment_says_where_and_which_attempt() -> None:
+def test_the_environment_has_the_run_directory_and_the_attempt() -> None:
     found = ClusterEnvironment.read(
         {"GRPO_RUN_DIR": "/data/runs/a-1", "GRPO_ATTEMPT": "2", "RAY_AUTH_TOKEN": "secret"}
     )
@@ -28,7 +28,7 @@ def test_the_environment_says_where_and_which_attempt() -> None:
         ({"GRPO_RUN_DIR": "/d", "GRPO_ATTEMPT": "x"}, 'GRPO_ATTEMPT: Invalid value: "x"'),
     ],
 )
-def test_a_missing_or_odd_variable_is_named(environment: dict[str, str], named: str) -> None:
+def test_a_missing_or_invalid_variable_is_named(environment: dict[str, str], named: str) -> None:
     with pytest.raises(InvalidInputError, match=named):
         ClusterEnvironment.read(environment)
 

@@ -1,17 +1,17 @@
-"""A run directory has room for one run at a time."""
+"""One run at a time in a run directory; a second one may be retried."""
 
 from pathlib import Path
 
 import pytest
 
 from grpo_trainer.driver.exclusive import only_run_in
-from grpo_trainer.errors import InvalidInputError
+from grpo_trainer.errors import RunFailedError
 
 
 def test_a_second_run_in_the_same_directory_is_refused(tmp_path: Path) -> None:
     with (
         only_run_in(tmp_path / "run"),
-        pytest.raises(InvalidInputError, match="in use by another run"),
+        pytest.raises(RunFailedError, match="in use by another run"),
         only_run_in(tmp_path / "run"),
     ):
         pass

@@ -96,9 +96,9 @@ def _model(spec: GRPOJobSpec) -> Found:
     if path is None:
         return Found(f"{spec.model.path} is built by the first run", None)
     with _without_torch():
-        from ..driver.prepare import check_context, load_tokenizer
+        from ..driver.prepare import check_model, load_tokenizer
 
-        check_context(spec, path)
+        check_model(spec, path)
         trust = spec.model.trust_remote_code
         tokenizer = load_tokenizer(spec.model.tokenizer_path or path, trust_remote_code=trust)
     return Found(f"{spec.model.path}, tokenizer of {len(tokenizer):,} tokens", tokenizer)

@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from grpo_trainer.algorithm.schedule import learning_rate
 from grpo_trainer.errors import InvalidInputError, invalid
+from grpo_trainer.outages import is_outage
 from grpo_trainer.spec import Dtype, ResolvedAlgorithm
 
 from .model_precision import computed_buffers, disable_dropout, restore_buffers
@@ -185,6 +186,8 @@ def load_model(options: PolicyOptions, path: str) -> Any:
             local_files_only=local,
         )
     except (OSError, ValueError) as error:
+        if is_outage(error):
+            raise
         must = f"must be a causal language model that can be loaded: {error}"
         raise InvalidInputError(invalid("spec.model.path", path, must)) from error
     model.config.use_cache = False

@@ -64,6 +64,10 @@ class Ledger:
     first_accuracy: dict[str, float] = field(default_factory=dict)
     last_accuracy: dict[str, float] = field(default_factory=dict)
     evaluated: bool = False
+    updates: int = 0
+    """Steps that changed the weights."""
+    skipped_steps: int = 0
+    """Steps whose gradients were not finite."""
 
     def add_step(self, report: StepReport, consumer_seconds: float) -> None:
         """Count one optimizer step."""

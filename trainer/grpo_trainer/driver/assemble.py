@@ -36,6 +36,7 @@ from .producer_session import ProducerWork
 from .producers import PoolEvents, ProducerPool
 from .ray_session import device_for
 from .run_context import PolicyFactory, RunContext, score_rollout
+from .run_health import RunHealth
 from .weight_publisher import WeightPublisher
 
 
@@ -97,6 +98,7 @@ def assemble(
         checkpoints=checkpoints,
         reporter=reporter,
         scoring_errors=errors,
+        health=RunHealth(),
     )
 
 
@@ -138,6 +140,7 @@ def producer_pool(
         publisher=context.publisher,
         evaluations=context.evaluations,
         changed=context.changed,
+        health=context.health,
     )
     # In a cluster the operator provides as many places as are wanted; a local Ray has them all.
     own_ray = placement.options.ray_address is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections import Counter
 from dataclasses import asdict
@@ -59,8 +60,6 @@ class CheckpointWriter:
         if step == 0 or (self._newest is not None and self._newest.step == step):
             return None
         began = time.monotonic()
-        partial = self._store.begin(step)
-        await self._consumers.save(partial, step)
         state = {
             "step": step,
             "source": self._buffer.state_dict(),
@@ -68,10 +67,23 @@ class CheckpointWriter:
             "scoring_errors": dict(self._scoring_errors),
             "evaluation_pending": evaluation_pending,
         }
+        partial = self._store.begin(step)
+        try:
+            await self._consumers.save(partial, step)
 
-        def commit() -> Checkpoint:
-            write_model_files(partial, self._prepared, self._spec)
-            return self._store.commit(partial, step, state)
+            def commit() -> Checkpoint:
+                write_model_files(partial, self._prepared, self._spec)
+                return self._store.commit(partial, step, state)
 
-        self._newest = await asyncio.to_thread(commit)
+            self._newest = await asyncio.to_thread(commit)
+        except OSError:
+            # On a full disk this is the space that the summary and the logs need.
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
         return CheckpointReport(step, str(self._newest.path), time.monotonic() - began)
+
+    def record_evaluation(self, step: int, ledger: Ledger) -> None:
+        """Note in the checkpoint of a step that its pending evaluation has ended."""
+        if self._newest is not None and self._newest.step == step:
+            changes = {"ledger": asdict(ledger), "evaluation_pending": False}
+            self._newest.update_driver_state(changes)

@@ -33,6 +33,11 @@ class Checkpoint:
         state: Mapping[str, Any] = json.loads((self.trainer_state / DRIVER_STATE).read_text())
         return state
 
+    def update_driver_state(self, changes: Mapping[str, Any]) -> None:
+        """Replace entries of the driver's state, atomically."""
+        _write_state(self.trainer_state, {**self.driver_state(), **changes})
+        _sync(self.trainer_state)
+
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """The checkpoint in a directory; raises InvalidInputError unless it is complete."""
@@ -40,6 +45,21 @@ def read_checkpoint(path: Path) -> Checkpoint:
         must = f"must be a directory step-N that contains a file {COMPLETE}"
         raise InvalidInputError(invalid("spec.checkpoint.resumeFrom", str(path), must))
     return Checkpoint(int((path / COMPLETE).read_text()), path)
+
+
+def complete_checkpoints(directory: Path) -> list[Checkpoint]:
+    """Complete checkpoints in a directory, oldest first; none where there is no directory."""
+    found = [
+        Checkpoint(int(path.name.removeprefix("step-")), path)
+        for path in directory.glob("step-*")
+        if path.name.removeprefix("step-").isdigit() and (path / COMPLETE).exists()
+    ]
+    return sorted(found, key=lambda c: c.step)
+
+
+def newest_checkpoint(directory: Path) -> Checkpoint | None:
+    """The checkpoint that a run in this directory would resume from."""
+    return next(reversed(complete_checkpoints(directory)), None)
 
 
 class CheckpointStore:
@@ -55,16 +75,11 @@ class CheckpointStore:
 
     def complete(self) -> list[Checkpoint]:
         """Complete checkpoints, oldest first."""
-        found = [
-            Checkpoint(int(path.name.removeprefix("step-")), path)
-            for path in self._directory.glob("step-*")
-            if path.name.removeprefix("step-").isdigit() and (path / COMPLETE).exists()
-        ]
-        return sorted(found, key=lambda c: c.step)
+        return complete_checkpoints(self._directory)
 
     def newest(self) -> Checkpoint | None:
         """The checkpoint that a run resumes from."""
-        return next(reversed(self.complete()), None)
+        return newest_checkpoint(self._directory)
 
     def begin(self, step: int) -> Path:
         """An empty directory to write the checkpoint of a step into."""
@@ -75,7 +90,7 @@ class CheckpointStore:
 
     def commit(self, partial: Path, step: int, state: Mapping[str, Any]) -> Checkpoint:
         """Complete a checkpoint: sync everything to disk first, write the marker last."""
-        (partial / TRAINER_STATE / DRIVER_STATE).write_text(json.dumps(state))
+        _write_state(partial / TRAINER_STATE, state)
         for path in partial.rglob("*"):
             _sync(path)
         final = self._directory / f"step-{step}"
@@ -112,6 +127,13 @@ def write_index(directory: Path, names: Sequence[Sequence[str]]) -> None:
     size = sum(file.stat().st_size for file in files)
     body = {"metadata": {"total_size": size}, "weight_map": weight_map}
     (directory / INDEX).write_text(json.dumps(body, indent=2))
+
+
+def _write_state(directory: Path, state: Mapping[str, Any]) -> None:
+    temporary = directory / f".{DRIVER_STATE}"
+    temporary.write_text(json.dumps(state))
+    _sync(temporary)
+    temporary.replace(directory / DRIVER_STATE)
 
 
 def _sync(path: Path) -> None:

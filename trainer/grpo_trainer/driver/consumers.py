@@ -1,5 +1,7 @@
 """The training processes as one group: a call goes to all ranks and has a deadline."""
 
+import errno
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +18,7 @@ from grpo_trainer.consumer.training import StepResult
 
 from .checkpoints import TRAINER_STATE, model_file, write_index
 from .consumer_weights import ConsumerWeights
-from .ray_calls import call_ranks
+from .ray_calls import ConsumersLostError, call_ranks
 from .ray_session import CONSUMER
 
 
@@ -29,6 +31,8 @@ class TrainedStep:
     learning_rate: float
     seconds: float
     """Of the slowest rank, weights not included."""
+    skipped: bool = False
+    """The gradients were not finite, and the weights are unchanged."""
 
 
 class ConsumerGroup:
@@ -112,10 +116,14 @@ class ConsumerGroup:
             gradient_norm=reporting[0].gradient_norm,
             learning_rate=reporting[0].learning_rate,
             seconds=max(r.seconds for r in results),
+            skipped=any(r.skipped for r in results),
         )
 
     async def save(self, directory: Path, step: int) -> None:
-        """Write weights and training state of all ranks."""
+        """Write weights and training state of all ranks.
+
+        Raises OSError (ENOSPC) when the disk is full, else as all calls do.
+        """
         stages = self._layout.pipeline_parallel
         calls = []
         for index, rank in enumerate(self._ranks):
@@ -123,7 +131,12 @@ class ConsumerGroup:
             if self._layout.exports(index):
                 file = str(directory / model_file(self._layout.stage(index), stages))
             calls.append(rank.save.remote(file, str(directory / TRAINER_STATE), step))
-        names: Sequence[Sequence[str]] = await self._call(calls)
+        try:
+            names: Sequence[Sequence[str]] = await self._call(calls)
+        except ConsumersLostError as error:
+            if _is_disk_full(str(error)):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory)) from error
+            raise
         write_index(directory, [n for i, n in enumerate(names) if self._layout.exports(i)])
 
     def kill(self) -> None:
@@ -141,3 +154,8 @@ class ConsumerGroup:
 
     async def _call(self, calls: Sequence[Any]) -> list[Any]:
         return await call_ranks(calls, self._call_seconds)
+
+
+def _is_disk_full(fault: str) -> bool:
+    """Whether a writer of an actor reports a full disk; safetensors and torch have own errors."""
+    return any(text in fault for text in ("No space left", "Disk quota", "PytorchStreamWriter"))

@@ -35,11 +35,13 @@ def step_report(
         staleness=tuple(batch.step - group.version for group in batch.groups),
         pipeline=pipeline,
         prompts=prompts,
-        note=_note(batch, built),
+        note=_note(batch, built, trained),
     )
 
 
-def _note(batch: Batch[ScoredGroup], built: StepBatch) -> str:
+def _note(batch: Batch[ScoredGroup], built: StepBatch, trained: TrainedStep) -> str:
+    if trained.skipped:
+        return "skipped: the gradients are not finite"
     if built.statistics.trained_samples == 0:
         if built.denominators.samples == 0:
             return "nothing to train on: no completion could be used"

@@ -1,4 +1,4 @@
-"""From a spec to token ids: everything a user can get wrong is found before any model loads."""
+"""From a spec to token ids: all invalid input is found before an actor starts."""
 
 import logging
 from collections.abc import Mapping
@@ -13,12 +13,15 @@ from grpo_trainer.messages import Row, SamplingParams
 from grpo_trainer.rewards import check_rows, reward_class, stop_strings, system_prompt
 from grpo_trainer.spec import GRPOJobSpec, planned_steps
 
+from .model_support import check_architecture, check_token_ids, padding_id
+from .model_weights import count_parameters, stored_directory
+
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A run's data and model, ready to be used."""
+    """The checked data and model of a run."""
 
     model_path: str
     tokenizer_path: str
@@ -29,10 +32,22 @@ class Prepared:
     sampling: SamplingParams
     evaluation_sampling: SamplingParams
     total_steps: int
+    parameters: int | None
+    """Of the model, where its weight files are on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedModel:
+    """What the checks of a model have read."""
+
+    vocabulary: int
+    """Rows of its embedding."""
+    parameters: int | None
+    """Where its weight files are on this machine."""
 
 
 def load_data(spec: GRPOJobSpec) -> tuple[tuple[Row, ...], dict[str, tuple[Row, ...]]]:
-    """Read and check the rows of all data sets; raises InvalidDataError with all their faults."""
+    """Read and check the rows of all data sets; raises InvalidInputError with all their faults."""
     faults: list[str] = []
     sets: dict[str, tuple[Row, ...]] = {}
     paths = {"": spec.dataset.path, **spec.evaluation.datasets}
@@ -48,11 +63,11 @@ def load_data(spec: GRPOJobSpec) -> tuple[tuple[Row, ...], dict[str, tuple[Row, 
 
 
 def prepare(spec: GRPOJobSpec, on_progress: OnProgress | None = None) -> Prepared:
-    """Check the data, make a built-in model if one is asked for, and encode all prompts.
+    """Check data, model and tokenizer, train a built-in model if necessary, encode all prompts.
 
-    `on_progress` hears of the making of a built-in model, and may end it by raising.
+    `on_progress` is called while a built-in model is trained, and may end that by raising.
 
-    Raises InvalidInputError for data, tokenizers and lengths that cannot serve.
+    Raises InvalidInputError for data, models, tokenizers and lengths that cannot work.
     """
     rows, evaluation_rows = load_data(spec)
 
@@ -60,7 +75,7 @@ def prepare(spec: GRPOJobSpec, on_progress: OnProgress | None = None) -> Prepare
         return resolve_model_path(path, spec.reward.type, default_cache(), on_progress)
 
     model_path = resolve(spec.model.path)
-    check_context(spec, model_path)
+    model = check_model(spec, model_path)
     tokenizer_path = resolve(spec.model.tokenizer_path or spec.model.path)
     tokenizer = load_tokenizer(tokenizer_path, trust_remote_code=spec.model.trust_remote_code)
     check_markers(tokenizer, reward_class(spec.reward.type).markers)
@@ -78,14 +93,16 @@ def prepare(spec: GRPOJobSpec, on_progress: OnProgress | None = None) -> Prepare
 
     train = encode(spec.dataset.path, rows)
     sampling, stops = spec.sampling, stop_strings(spec)
-    pad = tokenizer.pad_token_id
+    evaluation = {name: encode(name, of) for name, of in evaluation_rows.items()}
+    for encoded in (train, *evaluation.values()):
+        check_token_ids(encoded.prompts, tokenizer, model.vocabulary)
     return Prepared(
         model_path=model_path,
         tokenizer_path=tokenizer_path,
         tokenizer=tokenizer,
-        pad_token_id=tokenizer.eos_token_id if pad is None else pad,
+        pad_token_id=padding_id(tokenizer, model.vocabulary),
         train=train,
-        evaluation={name: encode(name, of) for name, of in evaluation_rows.items()},
+        evaluation=evaluation,
         sampling=SamplingParams(
             sampling.temperature, sampling.top_k, sampling.top_p, sampling.max_new_tokens, stops
         ),
@@ -93,30 +110,50 @@ def prepare(spec: GRPOJobSpec, on_progress: OnProgress | None = None) -> Prepare
             spec.evaluation.temperature, None, 1.0, sampling.max_new_tokens, stops
         ),
         total_steps=planned_steps(spec, len(train.prompts)),
+        parameters=model.parameters,
     )
 
 
-def check_context(spec: GRPOJobSpec, path: str) -> None:
-    """Raise InvalidInputError if the longest prompt and completion exceed the model's context."""
+def check_model(spec: GRPOJobSpec, path: str) -> CheckedModel:
+    """Check that a model of a directory or Hub id can be trained, without loading its weights.
+
+    Raises InvalidInputError for a configuration, context, architecture or weight file that cannot
+    work with the spec.
+    """
+    config = load_config(path, trust_remote_code=spec.model.trust_remote_code)
+    check_context(spec, config)
+    check_architecture(spec, config)
+    directory = stored_directory(path)
+    return CheckedModel(
+        vocabulary=config.get_text_config().vocab_size,
+        parameters=count_parameters(directory) if directory is not None else None,
+    )
+
+
+def load_config(path: str, *, trust_remote_code: bool) -> Any:
+    """The configuration of a directory or Hub id; raises InvalidInputError when there is none."""
     from transformers import AutoConfig
 
-    trust = spec.model.trust_remote_code
     try:
-        config = AutoConfig.from_pretrained(path, trust_remote_code=trust)
+        return AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
-        raise _unfit_model(path, "configuration", error) from error
+        raise _invalid_model(path, "configuration", error) from error
+
+
+def check_context(spec: GRPOJobSpec, config: Any) -> None:
+    """Raise InvalidInputError if the longest prompt and completion exceed the model's context."""
     limit = getattr(config, "max_position_embeddings", None)
     prompt, completion = spec.sampling.max_prompt_tokens, spec.sampling.max_new_tokens
     if limit is not None and prompt + completion > limit:
         must = (
             f"must be at most {limit - prompt} with maxPromptTokens {prompt}: the context of "
-            f"{path} has {limit} tokens"
+            f"{spec.model.path} has {limit} tokens"
         )
         raise InvalidInputError(invalid("spec.sampling.maxNewTokens", completion, must))
 
 
 def load_tokenizer(path: str, *, trust_remote_code: bool) -> Any:
-    """The tokenizer of a directory or hub id; raises InvalidInputError when there is none."""
+    """The tokenizer of a directory or Hub id; raises InvalidInputError when there is none."""
     from transformers import AutoTokenizer
 
     local = Path(path).is_dir()
@@ -125,10 +162,10 @@ def load_tokenizer(path: str, *, trust_remote_code: bool) -> Any:
             path, trust_remote_code=trust_remote_code, local_files_only=local
         )
     except (OSError, ValueError) as error:
-        raise _unfit_model(path, "tokenizer", error) from error
+        raise _invalid_model(path, "tokenizer", error) from error
 
 
-def _unfit_model(path: str, part: str, error: Exception) -> InvalidInputError:
+def _invalid_model(path: str, part: str, error: Exception) -> InvalidInputError:
     reason = str(error).splitlines()[0] if str(error) else repr(error)
     must = f"must be a model with a {part} that can be loaded: {reason}"
     return InvalidInputError(invalid("spec.model.path", path, must))

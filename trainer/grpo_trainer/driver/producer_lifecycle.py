@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ray.exceptions import RayError, RayTaskError
 
-from grpo_trainer.errors import InvalidInputError
+from grpo_trainer.errors import InvalidInputError, RunFailedError
 
 from .producer_client import ProducerClient, ProducerSettings
 from .producer_session import ProducerSession, ProducerWork
@@ -57,7 +57,8 @@ class ProducerLifecycle:
 
         Raises:
             InvalidInputError: the engine refuses the model, weights or settings.
-            RuntimeError: it failed to start MAX_START_FAILURES times in a row.
+            RunFailedError: it failed to start MAX_START_FAILURES times in a row, or no producer
+                returns a rollout.
         """
         failures = 0
         while True:
@@ -71,7 +72,7 @@ class ProducerLifecycle:
             except* (RayError, TimeoutError) as group:
                 lost = True
                 failures = 0 if started else failures + 1
-                self._check(_first(group), failures)
+                self._check(_first(group), failures, session)
             finally:
                 self._release(session)
             # By the end of the back-off a draining node is known and receives nothing.
@@ -90,14 +91,18 @@ class ProducerLifecycle:
 
         await session.serve(stop)
 
-    def _check(self, error: BaseException, failures: int) -> None:
+    def _check(self, error: BaseException, failures: int, session: ProducerSession) -> None:
+        """Raise the error of the run, if this loss ends it."""
         if isinstance(error, RayTaskError) and isinstance(error.cause, ValueError):
             raise InvalidInputError(f"{self._name}: {error.cause}") from error
         _log.warning("%s was lost: %s", self._name, describe(error))
         if failures >= MAX_START_FAILURES:
-            raise RuntimeError(
+            raise RunFailedError(
                 f"{self._name} failed to start {failures} times: {describe(error)}"
             ) from error
+        if session.at_work:
+            raised = isinstance(error, RayTaskError)
+            self._work.health.producer_lost(self._name, describe(error), raised=raised)
 
     def _release(self, session: ProducerSession) -> None:
         """End the actor and return what it held."""

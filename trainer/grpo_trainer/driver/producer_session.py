@@ -18,6 +18,7 @@ from .broadcast import Subscription
 from .change_signal import ChangeSignal
 from .evaluation import EvaluationQueue
 from .producer_client import ProducerClient, ProducerSettings
+from .run_health import RunHealth
 from .weight_publisher import WeightPublisher
 
 _log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class ProducerWork:
     evaluations: EvaluationQueue
     changed: ChangeSignal
     """Notified of every change of producers, weights and evaluations."""
+    health: RunHealth
 
 
 class _StopRequestedError(Exception):
@@ -59,11 +61,18 @@ class ProducerSession:
         self._settings = settings
         self._work = work
         self._unanswered: dict[str, Lease] = {}
+        """Prompts without a rollout."""
+        self._evaluating = False
         self._stop: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     @property
     def name(self) -> str:
         return self.client.name
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it has prompts of the data or of an evaluation."""
+        return bool(self._unanswered) or self._evaluating
 
     @property
     def busy_seconds(self) -> float:
@@ -146,6 +155,7 @@ class ProducerSession:
             for lease in leases
         ]
         async for rollout in self.client.rollouts(requests):
+            self._work.health.rollout_received()
             lease = self._unanswered.pop(rollout.request_id)
             scoring.create_task(self._work.on_rollout(lease, rollout))
         missing = [lease for lease in leases if lease.id in self._unanswered]
@@ -157,8 +167,11 @@ class ProducerSession:
             current = await evaluations.next_round(lambda: subscription.version)
             # One sample a prompt: as many rows as a micro-batch of rollouts has.
             claimed = current.claim(self._settings.microbatch * self._settings.num_samples)
+            self._evaluating = True
             try:
                 async for rollout in self.client.rollouts(claimed):
+                    self._work.health.rollout_received()
                     evaluations.complete(current, rollout)
+                self._evaluating = False
             finally:
                 evaluations.give_back(current, claimed)

@@ -3,39 +3,41 @@
 import logging
 import os
 import shutil
-import signal
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import ray
+import ray._private.utils
 
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.options import RunOptions
 from grpo_trainer.spec import CPU, GRPOJobSpec
 from grpo_trainer.watchdog import watchdog
 
+from .local_environment import ray_directory, temp_variables
+
 PRODUCER = "grpo_producer"
 CONSUMER = "grpo_consumer"
-
-ENDED_BY_SIGNAL = 130
 
 
 @contextmanager
 def ray_session(spec: GRPOJobSpec, options: RunOptions, logs: Path) -> Iterator[None]:
-    """Start or join Ray for the block; a Ray of our own leaves its logs, and no process."""
+    """Start or join Ray for the block; a local Ray leaves its workers' logs and no process.
+
+    May be entered in a thread, so that an event loop keeps running meanwhile.
+    """
     if options.ray_address is not None:
         with _connected(actor_environment(spec, own=False), address=options.ray_address):
             yield
         return
-    # Ray puts sockets there, whose paths must stay short.
-    directory = Path(tempfile.mkdtemp(prefix="grpo-ray-", dir=options.ray_temp_dir)).resolve()
+    directory = ray_directory(options.ray_temp_dir)
     with watchdog(directory):
         try:
             with _connected(
-                actor_environment(spec, own=True),
+                {**actor_environment(spec, own=True), **temp_variables(directory)},
+                address="local",
                 num_cpus=os.cpu_count() or 1,
                 resources={
                     PRODUCER: spec.producers.most_replicas,
@@ -52,23 +54,32 @@ def ray_session(spec: GRPOJobSpec, options: RunOptions, logs: Path) -> Iterator[
 
 @contextmanager
 def _connected(environment: dict[str, str], **how: Any) -> Iterator[None]:
-    ours = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(
-            runtime_env={"env_vars": environment},
-            log_to_driver=False,
-            logging_level=logging.WARNING,
-            **how,
-        )
-        # Ray takes SIGTERM for itself, and would exit where we leave a checkpoint.
-        signal.signal(signal.SIGTERM, ours)
+        with _without_signal_handlers():
+            ray.init(
+                runtime_env={"env_vars": environment},
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+                **how,
+            )
         yield
     finally:
         ray.shutdown()
 
 
+@contextmanager
+def _without_signal_handlers() -> Iterator[None]:
+    """Keep Ray from handling SIGTERM: it would exit where this process writes a checkpoint."""
+    original = ray._private.utils.set_sigterm_handler
+    ray._private.utils.set_sigterm_handler = lambda handler: None
+    try:
+        yield
+    finally:
+        ray._private.utils.set_sigterm_handler = original
+
+
 def actor_environment(spec: GRPOJobSpec, *, own: bool) -> dict[str, str]:
-    """Variables of every actor. Those of a Ray of our own share the cores of one machine."""
+    """Variables of every actor; those of a local Ray share the cores of one machine."""
     fixed = {"TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
     if own:
         actors = spec.producers.most_replicas + spec.consumer_processes
@@ -78,29 +89,29 @@ def actor_environment(spec: GRPOJobSpec, *, own: bool) -> dict[str, str]:
 
 
 def plain_environment(spec: GRPOJobSpec) -> dict[str, str]:
-    """The spec's variables that need no cluster to have a value."""
+    """The spec's variables with a plain value."""
     return {variable.name: variable.value for variable in spec.env if variable.value is not None}
 
 
 def cluster_only_environment(spec: GRPOJobSpec) -> list[str]:
-    """What a run on this machine goes without, in words: Secrets and ConfigMaps are a cluster's."""
+    """Warnings about variables from Secrets and ConfigMaps, which a local run does not have."""
     names = [variable.name for variable in spec.env if variable.value_from is not None]
     lines = []
     if names:
         lines.append(
-            f"spec.env: {', '.join(names)} come from Secrets or ConfigMaps, which only a cluster "
-            "has; set them in the environment of this command"
+            f"spec.env: {', '.join(names)}: Secrets and ConfigMaps exist only in a cluster; set "
+            "these variables in the environment of this command"
         )
     if spec.env_from:
         lines.append(
-            "spec.envFrom: Secrets and ConfigMaps are only in a cluster; set their variables in "
+            "spec.envFrom: Secrets and ConfigMaps exist only in a cluster; set their variables in "
             "the environment of this command"
         )
     return lines
 
 
 def check_accelerators(spec: GRPOJobSpec) -> None:
-    """Raises InvalidInputError when a Ray of our own has GPUs, but fewer than the spec wants."""
+    """Raises InvalidInputError when a local Ray has GPUs, but fewer than the spec needs."""
     here = int(ray.cluster_resources().get("GPU", 0))
     producers, consumers = spec.producers, spec.consumers
     wanted = 0
@@ -110,35 +121,30 @@ def check_accelerators(spec: GRPOJobSpec) -> None:
         wanted += spec.consumer_processes
     if 0 < here < wanted:
         raise InvalidInputError(
-            f"spec: {producers.most_replicas} producers and {spec.consumer_processes} consumer "
-            f"processes want {wanted} GPUs and {here} are here; use fewer of them, or "
+            f"spec: Forbidden: {producers.most_replicas} producers and {spec.consumer_processes} "
+            f"consumer processes need {wanted} GPUs, this machine has {here}; use fewer of them or "
             "accelerator: cpu for one side"
         )
 
 
 def device_for(accelerator: str, options: RunOptions) -> str:
-    """`cuda` where the spec asks for an accelerator, `cpu` where it asks for none or none is here.
+    """`cuda` where the spec names an accelerator, `cpu` where it does not or there is none.
 
-    A laptop trains with the same manifest as a cluster, so a Ray of our own without a GPU falls
-    back to the CPU; in a cluster a missing GPU is a fault, which the actor's start reports.
+    The same manifest runs on a laptop and in a cluster, so a local Ray without a GPU falls back to
+    the CPU; in a cluster a missing GPU is a fault, which the start of the actor reports.
     """
     if accelerator == CPU:
         return "cpu"
     if options.ray_address is not None or ray.cluster_resources().get("GPU", 0) > 0:
         return "cuda"
     logging.getLogger(__name__).warning(
-        "accelerator %s is not here: running on the CPU instead", accelerator
+        "accelerator %s is not available: running on the CPU instead", accelerator
     )
     return "cpu"
 
 
-def end_at_once() -> NoReturn:
-    """End this process without a word to anybody; the watchdog ends what it leaves."""
-    os._exit(ENDED_BY_SIGNAL)
-
-
 def _keep_worker_logs(directory: Path, logs: Path) -> None:
-    """Copy what the actors printed next to the run's other files."""
+    """Copy the output of the actors into the run directory."""
     for session in directory.glob("session_2*"):
         for pattern in ("worker-*.out", "worker-*.err"):
             for file in session.joinpath("logs").glob(pattern):

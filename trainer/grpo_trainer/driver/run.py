@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-import signal
 import time
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TextIO
 
 from grpo_trainer.builtin import OnProgress
 from grpo_trainer.environment import check_vllm_python, vllm_python
@@ -20,51 +22,79 @@ from .accounting import Ledger
 from .assemble import Placement, assemble, autoscaler_of, evaluator_of, producer_pool
 from .checkpoints import Checkpoint, CheckpointStore, read_checkpoint
 from .consumers import ConsumerGroup
+from .disk import check_space
+from .driver_log import REPORTS, driver_log
 from .exclusive import only_run_in
+from .failures import classify
+from .finished import finished_message
 from .loop import TrainingLoop
 from .prepare import Prepared, prepare
 from .producers import PoolEvents, ProducerPool
-from .ray_session import cluster_only_environment, end_at_once, plain_environment, ray_session
+from .ray_session import cluster_only_environment, plain_environment, ray_session
+from .signals import StopSignals
 from .stacks import write_stacks
 from .step_recorder import StepRecorder, restored_ledger
+from .step_runner import StepRunner
+
+_log = logging.getLogger(__name__)
 
 MAX_SCORING_PROCESSES = 8
 
 
-def run(job: GRPOJob, options: RunOptions) -> int:
-    """Train; returns 0, or 75 when a stop was requested and a checkpoint written.
-
-    A run directory with a checkpoint is resumed. `summary.json` is written at every end.
-
-    Raises:
-        InvalidInputError: spec, data or model cannot work.
-    """
+def run(job: GRPOJob, options: RunOptions, signals: StopSignals) -> int:
+    """As `grpo_trainer.driver.run`; raises RunFailedError where a retry may succeed."""
+    began = time.monotonic()
+    paths = RunPaths.of(options)
     with only_run_in(options.run_dir):
-        return asyncio.run(_run(job, options, began=time.monotonic()))
+        message = finished_message(job.spec, paths)
+        if message is not None:
+            print(message)
+            return ExitCode.SUCCESS
+        with driver_log(paths.root / "driver.log") as log:
+            return asyncio.run(_run(job, options, signals, log, began))
 
 
-async def _run(job: GRPOJob, options: RunOptions, began: float) -> int:
-    drain = asyncio.Event()
+async def _run(
+    job: GRPOJob, options: RunOptions, signals: StopSignals, log: TextIO, began: float
+) -> int:
+    drain, paths = asyncio.Event(), RunPaths.of(options)
 
     async def stacks() -> Path:
         return await run_.write_stacks()
 
-    async with open_reporter(job, options, drain.set, stacks) as reporter:
-        _stop_on_signals(drain, reporter)
+    async with open_reporter(job, options, drain.set, stacks, log=log) as reporter:
         run_ = _Run(job.spec, options, reporter, drain)
+
+        def stop() -> None:
+            reporter.draining()
+            drain.set()
+
+        signals.attach(stop, remove=(paths.endpoint, paths.drain_token))
         outcome, message = Outcome.FAILED, ""
         try:
             await run_.execute()
             outcome = Outcome.SUCCEEDED if run_.complete else Outcome.STOPPED
         except BaseException as error:
-            cause = root_cause(error)
+            cause = classify(error, paths.root)
             message = str(cause) or repr(cause)
+            logging.getLogger(REPORTS).error("the run failed", exc_info=error)
             if cause is error:
                 raise
             raise cause from error
         finally:
-            reporter.finish(run_.summary(outcome, message, time.monotonic() - began))
+            summary = run_.summary(outcome, message, time.monotonic() - began)
+            _finish(reporter, summary)
     return ExitCode.STOPPED if outcome is Outcome.STOPPED else ExitCode.SUCCESS
+
+
+def _finish(reporter: Reporter, summary: Summary) -> None:
+    """Write the summary; where that fails the run has failed before, and its error counts."""
+    try:
+        reporter.finish(summary)
+    except OSError as error:
+        _log.error("the summary could not be written: %s", error)
+        if summary.outcome is not Outcome.FAILED:
+            raise
 
 
 class _DrainedError(Exception):
@@ -114,13 +144,18 @@ class _Run:
         python = self._producer_python()
         if python is not None:
             await asyncio.to_thread(check_vllm_python, python)
+        check_space(spec, prepared, self._paths.checkpoints, len(self._store.complete()))
         self._reporter.message("starting Ray")
         workers = min(MAX_SCORING_PROCESSES, max(1, (os.cpu_count() or 1) // 2))
         scorer = Scorer(spec.reward, workers)
+        session = ray_session(spec, self._options, self._paths.logs)
         try:
-            with ray_session(spec, self._options, self._paths.logs):
+            with ExitStack() as stack:
+                # In a thread: signals and `/progress` are served while Ray starts.
+                await asyncio.to_thread(stack.enter_context, session)
                 await scorer.start()
-                await self._train(prepared, origin, scorer)
+                if not self._drain.is_set():
+                    await self._train(prepared, origin, scorer)
         finally:
             await scorer.close()
 
@@ -150,9 +185,9 @@ class _Run:
         pool = producer_pool(context, placement, self._producer_python(), self._pool_events())
         self._pool = pool
         recorder = StepRecorder(context, pool, autoscaler_of(self._spec), restored_ledger(origin))
-        self._loop = TrainingLoop(
-            context, pool, evaluator_of(context), recorder, origin, self._drain
-        )
+        step = origin.step if origin else 0
+        steps = StepRunner(context, pool, evaluator_of(context), recorder, step)
+        self._loop = TrainingLoop(context, pool, steps, origin, self._drain)
         producing = asyncio.create_task(pool.run())
         training = asyncio.create_task(self._loop.run())
         try:
@@ -210,24 +245,3 @@ class _Run:
             newest_checkpoint=str(newest.path) if newest else None,
             run_directory=str(self._paths.root),
         )
-
-
-def _stop_on_signals(drain: asyncio.Event, reporter: Reporter) -> None:
-    """The first Ctrl-C or SIGTERM requests a checkpoint and an exit, the second exits at once."""
-
-    def stop() -> None:
-        if drain.is_set():
-            end_at_once()
-        reporter.draining()
-        drain.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-
-
-def root_cause(error: BaseException) -> BaseException:
-    """The first error in nested exception groups."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

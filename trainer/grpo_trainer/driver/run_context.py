@@ -20,6 +20,7 @@ from .checkpoint_writer import CheckpointWriter
 from .consumers import ConsumerGroup
 from .evaluation import EvaluationQueue
 from .prepare import Prepared
+from .run_health import RunHealth
 from .weight_publisher import WeightPublisher
 
 PolicyFactory = Callable[[int, str], PolicyOptions]
@@ -45,10 +46,14 @@ class RunContext:
     checkpoints: CheckpointWriter
     reporter: Reporter
     scoring_errors: Counter[str]
+    health: RunHealth
 
 
 async def score_rollout(context: RunContext, lease: Lease, rollout: Rollout) -> None:
-    """Score a rollout and put it into the buffer, unless it carries no signal."""
+    """Score a rollout and put it into the buffer, unless it carries no signal.
+
+    Raises InvalidInputError or RunFailedError when no completion can be scored.
+    """
     prompt, algorithm = context.prepared.train.prompts[lease.prompt.row], context.algorithm
     scores = await context.scorer.score(prompt.row, [c.text for c in rollout.completions])
     context.scoring_errors.update(s.error for s in scores if s.error is not None)

@@ -61,6 +61,9 @@ class StepRecorder:
             phases=phases,
         )
         self.ledger.add_step(report, trained.seconds)
+        self.ledger.skipped_steps += trained.skipped
+        if micro_batches.statistics.trained_samples > 0 and not trained.skipped:
+            self.ledger.updates += 1
         context.reporter.step(report)
         interval = context.spec.rollouts.log_interval
         if interval > 0 and (step == 1 or step % interval == 0):
@@ -93,4 +96,5 @@ def restored_ledger(checkpoint: Checkpoint | None) -> Ledger:
     """The totals of a checkpoint, or empty ones."""
     if checkpoint is None:
         return Ledger()
-    return Ledger(**checkpoint.driver_state()["ledger"])
+    # A checkpoint of an earlier release does not count updates.
+    return Ledger(**{"updates": checkpoint.step, **checkpoint.driver_state()["ledger"]})

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from ray.exceptions import RayTaskError
@@ -25,6 +26,49 @@ from .change_signal import ChangeSignal
 from .consumer_weights import ConsumerWeights
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class AvailableVersions:
+    """The versions that producers can fetch, and the one that they should apply."""
+
+    references: dict[int, list[Any] | None] = field(default_factory=dict)
+    """Version -> references to its bundles; None until a producer asks for them."""
+    newest: int = NO_VERSION
+    pinned: int = NO_VERSION
+    epoch: int = 0
+    """Rises when all versions become void: the same number may then mean other weights."""
+
+    @property
+    def target(self) -> int:
+        """The pinned version, else the newest; NO_VERSION while there is none."""
+        return self.pinned if self.pinned in self.references else self.newest
+
+    def contains(self, version: int, epoch: int) -> bool:
+        """Whether a version that was read in an epoch is still available."""
+        return epoch == self.epoch and version in self.references
+
+    def add(self, version: int, references: list[Any] | None) -> None:
+        """Add the newest version; it replaces all others but the pinned one."""
+        self.references = {v: r for v, r in self.references.items() if v == self.pinned}
+        self.references[version] = references
+        self.newest = version
+
+    def settle(self, version: int, references: list[Any] | None) -> None:
+        """Record what a fetch returned: references, or None for a version that is gone."""
+        if references is not None:
+            self.references[version] = references
+            return
+        del self.references[version]
+        if self.newest == version:
+            self.newest = NO_VERSION
+
+    def clear(self) -> None:
+        """Void all versions and begin a new epoch."""
+        self.references.clear()
+        self.newest = NO_VERSION
+        self.epoch += 1
+
 
 OnApplied = Callable[[str, int], None]
 """Called with a producer's name and the version it samples with from now on."""
@@ -45,11 +89,7 @@ class WeightPublisher:
         self._changed = changed
         self._on_applied = on_applied
         self._broadcast = broadcast
-        self._available: dict[int, list[Any] | None] = {}
-        """Version -> references to its bundles; None until a producer asks for them."""
-        self._newest = NO_VERSION
-        self._pinned = NO_VERSION
-        self._epoch = 0
+        self._available = AvailableVersions()
         self._fetching = asyncio.Lock()
         self._subscriptions: dict[str, Subscription] = {}
         self.background = BackgroundTask()
@@ -60,7 +100,7 @@ class WeightPublisher:
     @property
     def target(self) -> int:
         """The version that producers should apply, NO_VERSION while there is none."""
-        return self._pinned if self._pinned in self._available else self._newest
+        return self._available.target
 
     @property
     def applied_versions(self) -> dict[str, int]:
@@ -84,12 +124,12 @@ class WeightPublisher:
 
     def pin(self, version: int) -> None:
         """Keep a version available, and make it the target, until `unpin`."""
-        self._pinned = version
+        self._available.pinned = version
         self._changed.notify()
 
     def unpin(self) -> None:
         """Make the newest version the target again."""
-        self._pinned = NO_VERSION
+        self._available.pinned = NO_VERSION
         self._changed.notify()
 
     async def publish(self, version: int, *, keep: bool) -> None:
@@ -104,8 +144,6 @@ class WeightPublisher:
         """Void all versions: the consumers that own them are gone."""
         await self.background.cancel()
         self._available.clear()
-        self._newest = NO_VERSION
-        self._epoch += 1
         for subscription in self._subscriptions.values():
             subscription.version = NO_VERSION
         self._changed.notify()
@@ -128,16 +166,14 @@ class WeightPublisher:
         else:
             references = await self._consumers.publish(version)
         self.publish_seconds = time.monotonic() - began
-        self._available = {v: r for v, r in self._available.items() if v == self._pinned}
-        self._available[version] = references
-        self._newest = version
+        self._available.add(version, references)
         self._changed.notify()
 
     async def _send(self, broadcast: Broadcast, version: int) -> bool:
         """Broadcast a version; returns whether every subscribed producer has it."""
-        if self._pinned not in (NO_VERSION, version):
+        if self._available.pinned not in (NO_VERSION, version):
             return False  # the evaluation needs the producers at the version they have
-        epoch, subscriptions = self._epoch, self._subscriptions.values()
+        epoch, subscriptions = self._available.epoch, self._subscriptions.values()
         await broadcast.send(
             version,
             list(subscriptions),
@@ -150,14 +186,14 @@ class WeightPublisher:
 
     async def _fetch(self, subscription: Subscription) -> None:
         """Apply the target version by way of the object store, unless it becomes unavailable."""
-        version, epoch = self.target, self._epoch
+        version, epoch = self.target, self._available.epoch
         references = await self._references(version)
         if references is None:
             return
         try:
             seconds = await subscription.client.load(references)
         except RayTaskError as error:
-            if self._is_available(version, epoch):
+            if self._available.contains(version, epoch):
                 raise
             # Its owner is gone; another version will be published.
             name = subscription.client.name
@@ -168,27 +204,16 @@ class WeightPublisher:
     async def _references(self, version: int) -> list[Any] | None:
         """References to a version's bundles; None when a newer snapshot has replaced it."""
         async with self._fetching:
-            epoch = self._epoch
-            references = self._available.get(version)
-            if references is None and version in self._available:
+            available, epoch = self._available, self._available.epoch
+            references = available.references.get(version)
+            if references is None and available.contains(version, epoch):
                 references = await self._consumers.fetch(version)
-                if self._is_available(version, epoch):
-                    self._settle(version, references)
+                if available.contains(version, epoch):
+                    available.settle(version, references)
             return references
-
-    def _settle(self, version: int, references: list[Any] | None) -> None:
-        if references is not None:
-            self._available[version] = references
-            return
-        del self._available[version]
-        if self._newest == version:
-            self._newest = NO_VERSION
-
-    def _is_available(self, version: int, epoch: int) -> bool:
-        return epoch == self._epoch and version in self._available
 
     def _record(self, subscription: Subscription, version: int, epoch: int, seconds: float) -> None:
         subscription.apply_seconds = seconds
-        if epoch == self._epoch:
+        if epoch == self._available.epoch:
             subscription.version = version
             self._on_applied(subscription.client.name, version)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console
 
@@ -17,7 +18,7 @@ from ..events import (
 )
 from ..options import RunOptions
 from ..spec import GRPOJob, Progress
-from .display import make_display
+from .display import PlainDisplay, make_display
 from .journal import Journal
 from .metrics import MetricValues
 from .paths import RunPaths
@@ -117,6 +118,7 @@ async def open_reporter(
     on_drain: Callable[[], None],
     on_stacks: Callable[[], Awaitable[Path]],
     console: Console | None = None,
+    log: TextIO | None = None,
 ) -> AsyncIterator[Reporter]:
     """Create the run directory and serve its progress until the block ends.
 
@@ -135,7 +137,8 @@ async def open_reporter(
 
     trackers = make_trackers(job, layout)
     display = make_display(tracker, console or Console(), job, layout)
-    reporter = Reporter(values, journal, tracker, (exposition, display, *trackers))
+    logs = (PlainDisplay(tracker, Console(file=log), job, layout),) if log is not None else ()
+    reporter = Reporter(values, journal, tracker, (exposition, display, *logs, *trackers))
     server = Server(options, layout, exposition, tracker, drain, on_stacks)
     try:
         url = await server.start()

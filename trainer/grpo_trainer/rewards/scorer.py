@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from ..errors import InvalidInputError
+from ..errors import InvalidInputError, RunFailedError
 from ..messages import Row, Score
 from ..spec.training import RewardSpec
 from .pool import WorkerPool
@@ -52,7 +52,7 @@ class Scorer:
         """One score per completion, in order.
 
         Raises InvalidInputError if none of the completions of the first groups could be scored,
-        and RuntimeError if none of many groups in a row could.
+        and RunFailedError if none of many groups in a row could.
         """
         results = await self._pool.map(row, list(texts))
         scores = tuple(
@@ -77,7 +77,7 @@ class Scorer:
         if not self._any_scored and self._unscored_groups >= MAX_UNSCORED_FIRST:
             raise InvalidInputError(f"spec.reward: {text}: {self._last_detail or 'see the log'}")
         if self._unscored_groups >= MAX_UNSCORED:
-            raise RuntimeError(text)
+            raise RunFailedError(text)
 
     def _unscored(self, row: Row, failure: Failure) -> Score:
         kind = f"{failure.reason} {failure.detail.partition(':')[0]}".strip()

@@ -57,6 +57,7 @@ class ExitCode:
     """Exit codes of a driver: done, invalid spec or data (not retryable), stopped by request."""
 
     SUCCESS = 0
+    FAILURE = 1
     BAD_INPUT = 64
     STOPPED = 75
 

@@ -1,0 +1,64 @@
+"""The forecast of checkpoint sizes, compared with the free disk before a run starts."""
+
+import shutil
+from pathlib import Path
+
+from grpo_trainer.errors import RunFailedError
+from grpo_trainer.spec import Dtype, GRPOJobSpec
+
+from .prepare import Prepared
+
+_MOMENT_BYTES = 8
+"""AdamW's two moments, fp32 each."""
+_MASTER_BYTES = 4
+
+
+def checkpoint_bytes(spec: GRPOJobSpec, parameters: int) -> int:
+    """Bytes of one checkpoint: weights, moments and, beside bf16 weights, fp32 masters.
+
+    Without ZeRO every data-parallel rank writes moments and masters of its own.
+    """
+    copies = spec.data_parallel_size if spec.consumers.zero_stage == 0 else 1
+    if spec.model.dtype is Dtype.FLOAT32:
+        return parameters * (4 + copies * _MOMENT_BYTES)
+    return parameters * (2 + copies * (_MOMENT_BYTES + _MASTER_BYTES))
+
+
+def most_checkpoints(spec: GRPOJobSpec, total_steps: int) -> int:
+    """Checkpoints that exist at once: an old one is deleted after the new one is complete."""
+    interval = spec.checkpoint.interval
+    written = 1 if interval == 0 else max(1, -(-total_steps // interval))
+    return min(written, spec.checkpoint.keep_last + 1)
+
+
+def check_space(spec: GRPOJobSpec, prepared: Prepared, directory: Path, existing: int) -> None:
+    """Compare the free disk with what the checkpoints of a run will need.
+
+    Args:
+        directory: where checkpoints are written.
+        existing: complete checkpoints that are there, and will be replaced.
+
+    Raises:
+        RunFailedError: they would not fit.
+    """
+    if prepared.parameters is None:
+        return
+    size = checkpoint_bytes(spec, prepared.parameters)
+    count = max(1, most_checkpoints(spec, prepared.total_steps) - existing)
+    usage = shutil.disk_usage(directory)
+    # Some network file systems do not report their size.
+    if usage.total == 0 or count * size <= usage.free:
+        return
+    raise RunFailedError(
+        f"{directory}: {_readable(usage.free)} are free and {count} checkpoints of "
+        f"{_readable(size)} are needed; free space, lower checkpoint.keepLast (at least 1 is kept "
+        "beside the one being written), or choose another --run-dir"
+    )
+
+
+def _readable(size: int) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size} {unit}"
+        size //= 1000
+    return f"{size} TB"
