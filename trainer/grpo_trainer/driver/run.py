@@ -63,7 +63,7 @@ async def _run(
         return await run_.write_stacks()
 
     async with open_reporter(job, options, drain.set, stacks, log=log) as reporter:
-        run_ = _Run(job.spec, options, reporter, drain)
+        run_ = _Run(job.spec, options, reporter, drain, signals)
 
         def stop() -> None:
             reporter.draining()
@@ -105,12 +105,18 @@ class _Run:
     """One run in one process."""
 
     def __init__(
-        self, spec: GRPOJobSpec, options: RunOptions, reporter: Reporter, drain: asyncio.Event
+        self,
+        spec: GRPOJobSpec,
+        options: RunOptions,
+        reporter: Reporter,
+        drain: asyncio.Event,
+        signals: StopSignals,
     ) -> None:
         self._spec = spec
         self._options = options
         self._reporter = reporter
         self._drain = drain
+        self._signals = signals
         self._paths = RunPaths.of(options)
         self._store = CheckpointStore(self._paths.checkpoints, spec.checkpoint.keep_last)
         self._total_steps = 0
@@ -153,6 +159,7 @@ class _Run:
             with ExitStack() as stack:
                 # In a thread: signals and `/progress` are served while Ray starts.
                 await asyncio.to_thread(stack.enter_context, session)
+                self._signals.restore()
                 await scorer.start()
                 if not self._drain.is_set():
                     await self._train(prepared, origin, scorer)

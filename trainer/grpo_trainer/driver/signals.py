@@ -33,11 +33,18 @@ class StopSignals:
         that must not outlive this process.
         """
         self._on_request, self._remove = on_request, remove
+        self.restore()
+        if self._requested:
+            on_request()
+
+    def restore(self) -> None:
+        """Handle the signals again after a library has installed handlers of its own.
+
+        Ray's C++ core does, for SIGTERM, whatever Python's handler is.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal)
-        if self._requested:
-            on_request()
 
     def _on_early_signal(self, number: int, frame: FrameType | None) -> None:
         self._on_signal()
