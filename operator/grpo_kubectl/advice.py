@@ -53,6 +53,10 @@ _BY_REASON: dict[str, tuple[str, ...]] = {
         "The message names the policy that denied the pod: change the spec, or ask its owner.",
     ),
     "InvalidPodTemplate": (f"Fix the podTemplate field in the message. {_FINAL}.",),
+    "TokenRefused": (
+        "The head has another token than the operator; training is not affected. To replace it,",
+        "delete the RayCluster: the next attempt resumes from the newest checkpoint.",
+    ),
     "SubmissionRefused": ("Ray rejected the driver: kubectl grpo logs {name} --role head",),
     "CrashLoopBackOff": ("kubectl grpo logs {name} --role head, or the role of the pod above",),
     "OOMKilled": ("The pod exceeded its memory limit: raise its resources.limits.memory.",),
