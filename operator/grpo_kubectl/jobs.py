@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from grpo_operator.clients.errors import ForbiddenError, NotFoundError, UnknownKindError
 from grpo_operator.clients.kube import Object
-from grpo_operator.model.conditions import find
+from grpo_operator.model.conditions import find_condition
 from grpo_operator.model.naming import UID_LABEL
 from grpo_operator.model.observed import Job, Pod, Role
 from grpo_operator.model.parsing import parse_job, parse_pod
@@ -96,8 +96,8 @@ def explaining_condition(job: Job) -> Condition | None:
     """The condition that explains the job's phase."""
     kind = _EXPLAINING.get(job.status.phase)
     if kind is not None:
-        return find(job.status, kind)
-    ready = find(job.status, ConditionType.CLUSTER_READY)
+        return find_condition(job.status, kind)
+    ready = find_condition(job.status, ConditionType.CLUSTER_READY)
     if ready is not None and ready.status is ConditionStatus.TRUE:
-        return find(job.status, ConditionType.TRAINING) or ready
+        return find_condition(job.status, ConditionType.TRAINING) or ready
     return ready

@@ -15,8 +15,8 @@ from .settings import Settings
 def main() -> int:
     """Run one replica.
 
-    Its exit code is 0 only when it was told to stop, 2 when a person has to mend its configuration,
-    and 1 when another start may do.
+    Its exit code is 0 only after a signal to stop, 2 when the configuration is invalid, and 1 when
+    another start may succeed.
     """
     try:
         settings = Settings.from_environment()
@@ -27,9 +27,9 @@ def main() -> int:
     try:
         asyncio.run(run(settings))
     except LeaseLostError:
-        logging.error("the Lease is lost")
+        logging.error("Lost the Lease")
         logging.shutdown()
-        # Another replica acts soon: no thread that waits for an answer may keep this one.
+        # Another replica acts soon: no thread that waits for a response may delay this exit.
         os._exit(1)
     except ConfigurationError as error:
         logging.error("%s", error)

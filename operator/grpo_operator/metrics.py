@@ -14,13 +14,18 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self.reconcile_seconds = Histogram(
-            f"{_PREFIX}reconcile_seconds", "Time to look at one job", registry=registry
+            f"{_PREFIX}reconcile_seconds", "Time to reconcile one job", registry=registry
         )
         self.reconcile_errors = Counter(
-            f"{_PREFIX}reconcile_errors", "Looks that failed", ["reason"], registry=registry
+            f"{_PREFIX}reconcile_errors",
+            "Reconciliations that failed, actions that were refused",
+            ["reason"],
+            registry=registry,
         )
         self.queue_depth = Gauge(
-            f"{_PREFIX}queue_depth", "Calls that wait for their turn", registry=registry
+            f"{_PREFIX}queue_depth",
+            "Calls to the API server that wait for their turn",
+            registry=registry,
         )
         self.jobs = Gauge(f"{_PREFIX}jobs", "Jobs by phase", ["phase"], registry=registry)
         # Not `namespace`: Prometheus sets that to the operator's own.
@@ -46,7 +51,7 @@ class Metrics:
         )
         self.api_requests = Counter(
             f"{_PREFIX}api_requests",
-            "Calls to the API server; code 0 when it did not answer",
+            "Calls to the API server; code 0 when it did not respond",
             ["verb", "resource", "code"],
             registry=registry,
         )
@@ -71,7 +76,7 @@ class Metrics:
             "Namespaces to serve that cannot be read: deleted, or without the operator's Role",
             registry=registry,
         )
-        self.leader = Gauge(f"{_PREFIX}leader", "1 on the replica that acts", registry=registry)
+        self.leader = Gauge(f"{_PREFIX}leader", "1 on the leader", registry=registry)
 
     def waiting(self) -> AbstractContextManager[object]:
         """Entered while a call to the API server waits for its turn."""

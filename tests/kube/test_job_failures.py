@@ -63,7 +63,9 @@ async def test_a_head_out_of_memory_fails_the_job_with_that_cause(
     await jobs.until_gone(CLUSTERS)
 
 
-async def test_an_evicted_head_costs_one_attempt(operator: Operator, jobs: Jobs, ray: FakeRay):
+async def test_an_evicted_head_is_not_counted_as_a_failure(
+    operator: Operator, jobs: Jobs, ray: FakeRay
+):
     head = await start(jobs, ray)
     (pod,) = await jobs.pods("headgroup")
     head.reachable = False
@@ -74,9 +76,10 @@ async def test_an_evicted_head_costs_one_attempt(operator: Operator, jobs: Jobs,
     head.restart()
     head.reachable = True
     retrying = await jobs.until(lambda job: job["status"]["attempt"] == 2)
-    assert condition_of(retrying, "Training")["reason"] == "HeadLost"
+    assert condition_of(retrying, "Training")["reason"] == "Evicted"
     await head.until_running(attempt=2)
-    assert (await jobs.until_phase("Running"))["status"]["restarts"] == 1
+    running = await jobs.until_phase("Running")
+    assert (running["status"]["restarts"], running["status"]["evictions"]) == (0, 1)
     assert head.attempts == [1, 2]
 
 
@@ -100,7 +103,7 @@ async def test_after_a_lost_node_no_new_pod_meets_an_old_one(
         head.reachable = True
     await head.until_running(attempt=2)
     running = await jobs.until_phase("Running")
-    assert running["status"]["restarts"] == 1
+    assert (running["status"]["restarts"], running["status"]["evictions"]) == (0, 1)
     (after,) = await jobs.pods("headgroup")
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     assert head.attempts == [1, 2]
@@ -152,6 +155,24 @@ async def test_a_run_that_takes_too_long_fails(operator: Operator, jobs: Jobs, r
     await jobs.patch({"activeDeadlineSeconds": 1})
     failed = await jobs.until_phase("Failed")
     assert condition_of(failed, "Failed")["reason"] == "DeadlineExceeded"
+
+
+async def test_a_silent_head_is_reported_and_left_alone(
+    operator: Operator, jobs: Jobs, ray: FakeRay
+):
+    head = await start(jobs, ray, stallTimeoutSeconds=4, backoffLimit=0)
+    (cluster,) = await jobs.clusters()
+    head.reachable = False
+    silent = await jobs.until(
+        lambda job: condition_of(job, "Training")["reason"] == "HeadNotAnswering", timeout=90
+    )
+    assert condition_of(silent, "Training")["status"] == "Unknown"
+    assert silent["status"]["phase"] == "Running"
+    head.report(1)
+    head.reachable = True
+    await jobs.until(lambda job: condition_of(job, "Training")["status"] == "True")
+    assert [c["metadata"]["uid"] for c in await jobs.clusters()] == [cluster["metadata"]["uid"]]
+    assert head.attempts == [1]
 
 
 async def test_a_run_without_steps_is_dumped_and_started_over(

@@ -54,7 +54,12 @@ def status(phase: Phase, *conditions: Condition, **fields: Any) -> GRPOJobStatus
 def running(**fields: Any) -> GRPOJobStatus:
     """The status of a job whose driver runs."""
     since = at(-600)
-    values: dict[str, Any] = {"attempt": 1, "start_time": since, **fields}
+    values: dict[str, Any] = {
+        "attempt": 1,
+        "start_time": since,
+        "head_pod_uid": f"{Role.HEAD}-0-uid",
+        **fields,
+    }
     return status(
         Phase.RUNNING,
         condition("Accepted", "True"),

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from grpo_trainer.spec import API_VERSION, KIND, ConditionStatus, ConditionType, Phase
 
-from ..model.conditions import USUAL_REASONS, find
+from ..model.conditions import USUAL_REASONS, find_condition
 from ..model.decision import Decision
 from ..model.observed import Job
 from ..model.resources import EVENTS
@@ -34,7 +34,7 @@ class Recorder:
             message = decision.message or f"{old.phase} -> {new.phase}"
             await self._write(job, new.phase in _WARNINGS, decision.reason, message)
             return
-        before, after = (find(s, ConditionType.CLUSTER_READY) for s in (old, new))
+        before, after = (find_condition(s, ConditionType.CLUSTER_READY) for s in (old, new))
         if after is None or after.status is not ConditionStatus.FALSE:
             return
         if after.reason in USUAL_REASONS:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from grpo_trainer.spec import Progress
 
+from ..model.lenient import read_leniently
 from ..model.naming import submission_id
 from ..model.observed import Job, RayJob
 from ..model.parsing import parse_ray_jobs
@@ -74,7 +75,7 @@ class Head:
     async def progress(self, attempt: int) -> Progress | None:
         """What the attempt's driver reports; None while it does not respond."""
         try:
-            progress = Progress.model_validate(await self._json("GET", f"{self.driver}/progress"))
+            progress = read_leniently(Progress, await self._json("GET", f"{self.driver}/progress"))
         except (HeadError, ValidationError):
             return None
         return progress if progress.attempt == attempt else None

@@ -6,7 +6,7 @@ from datetime import datetime
 from grpo_trainer.spec import ConditionStatus, ConditionType, GRPOJobStatus, Phase
 
 from ..metrics import Metrics
-from ..model.conditions import find, since
+from ..model.conditions import find_condition, since
 from ..model.observed import Job, Problem
 from ..policies.retry import backoff
 from ..render import accelerators
@@ -15,23 +15,23 @@ from .cache import Key
 
 @dataclass
 class Accounting:
-    """Counts what happens to jobs. Losing it loses nothing but counts."""
+    """Counts changes of jobs. A restart loses only counts."""
 
     metrics: Metrics
     _phases: dict[Key, Phase] = field(default_factory=dict)
     _refusals: dict[Key, int] = field(default_factory=dict)
 
     def seen(self, job: Job) -> None:
-        """Keep the number of jobs in each phase."""
+        """Update the number of jobs in each phase."""
         self._set_phase((job.namespace, job.name), job.status.phase)
 
     def forget(self, key: Key) -> None:
-        """A job is gone."""
+        """Drop the records of a job that is gone."""
         self._set_phase(key, None)
         self._refusals.pop(key, None)
 
     def changed(self, job: Job, new: GRPOJobStatus, latency: float) -> None:
-        """A status was written, so many seconds after the event that led to it."""
+        """A status was written; `latency` is in seconds since the event that caused it."""
         self.metrics.status_latency_seconds.observe(latency)
         old = job.status
         self._set_phase((job.namespace, job.name), new.phase)
@@ -39,7 +39,7 @@ class Accounting:
         if new.phase is Phase.RUNNING and old.phase is not Phase.RUNNING and first:
             waited = _elapsed(new.start_time, _training_since(new))
             self.metrics.job_ready_seconds.observe(waited)
-        failed = find(new, ConditionType.TRAINING)
+        failed = find_condition(new, ConditionType.TRAINING)
         gave_up = new.phase is Phase.FAILED and old.phase is not Phase.FAILED
         if failed is not None and (new.restarts > old.restarts or gave_up):
             self.metrics.retries.labels(failed.reason).inc()
@@ -50,11 +50,11 @@ class Accounting:
         self.metrics.reconcile_errors.labels(problem.reason).inc()
 
     def accepted(self, job: Job) -> None:
-        """Actions went well: the next refusal is the first again."""
+        """Actions succeeded: the next refusal is the first again."""
         self._refusals.pop((job.namespace, job.name), None)
 
     def backoff(self, job: Job) -> float:
-        """Seconds until a refused action is tried again."""
+        """Seconds until a refused action is retried."""
         key = (job.namespace, job.name)
         self._refusals[key] = self._refusals.get(key, 0) + 1
         return backoff(job.uid, self._refusals[key])

@@ -84,30 +84,30 @@ async def _lead(
     stop: asyncio.Event,
 ) -> None:
     """Act until stopped."""
-    store = Cache()
+    cache = Cache()
     key = await load_key(kube, settings.lease_namespace, f"{settings.lease_name}-key")
     tokens = Tokens(kube, key)
-    observer = Observer(kube, session, store, tokens, settings)
+    observer = Observer(kube, session, cache, tokens, settings)
     accounting = Accounting(metrics)
     recorder = Recorder(kube, settings.identity)
     actor = Actor(kube, observer, tokens, settings)
-    pace = StatusThrottle(settings.status_seconds)
-    reconciler = Reconciler(kube, store, observer, actor, recorder, accounting, pace)
+    throttle = StatusThrottle(settings.status_seconds)
+    reconciler = Reconciler(kube, cache, observer, actor, recorder, accounting, throttle)
     workers = Workers(reconciler.reconcile, metrics)
 
     def wake(key: Key) -> None:
-        job = store.job(key)
+        job = cache.job(key)
         if job is not None:
             accounting.seen(job)
         workers.wake(key)
 
-    auditor = Auditor(kube, store, settings.namespaces or (None,), wake, metrics)
+    auditor = Auditor(kube, cache, settings.namespaces or (None,), wake, metrics)
     ready = threading.Event()
     health.alive = lambda: f"{auditor.missed} changes were not reported" if auditor.missed else ""
     health.ready = lambda: (
         health.alive() or ("" if ready.is_set() else "the watches are not running")
     )
-    watching = keep_watching(kube, store, wake, settings.namespaces, ready, metrics)
+    watching = keep_watching(kube, cache, wake, settings.namespaces, ready, metrics)
     if await _first(stop.wait(), workers.run(), watching, auditor.run()) != 0:
         raise RuntimeError("the watches ended")
 

@@ -1,6 +1,6 @@
-"""The newest known state of every job and its children, as the watches tell it.
+"""The newest state of every job and its children that the watches reported.
 
-Only a cheap look: before anything is done, the API server itself is asked.
+Before any action the API server itself is asked.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ Name = tuple[str, str]
 
 
 class Cache:
-    """Records by job. All methods are synchronous, so each is one step to every coroutine."""
+    """Records by job. All methods are synchronous, so each is atomic to coroutines."""
 
     def __init__(self) -> None:
         self._jobs: dict[Key, Job] = {}
@@ -37,7 +37,7 @@ class Cache:
         return self._jobs.get(key)
 
     def cluster(self, job: Job) -> Cluster | None:
-        """The job's own cluster; a namesake's before it is none."""
+        """The job's own cluster; not that of an earlier job of the same name."""
         found = (child for child in self._own(job) if isinstance(child, Cluster))
         return next(found, None)
 
@@ -47,17 +47,19 @@ class Cache:
         return tuple(sorted(pods, key=lambda pod: pod.name))
 
     def version(self, resource: Resource, name: Name) -> int:
-        """The version of an object that is known here; 0 for none."""
+        """The cached version of an object; 0 for none."""
         return self._versions[resource].get(name, 0)
 
     def names(self, resource: Resource) -> tuple[Name, ...]:
-        """All objects of a kind that are known here."""
+        """All cached objects of a kind."""
         return tuple(self._versions[resource])
 
     def put(self, resource: Resource, raw: Object) -> Key | None:
-        """Take in an object, unless something newer is known.
+        """Store an object, unless a newer version is cached.
 
-        Returns the job to look at; None when nothing has changed that a decision depends on.
+        Returns the job to reconcile; None when nothing has changed that a decision depends on.
+        The version is recorded before the object is parsed, so that one that cannot be parsed does
+        not count as missed.
         """
         name = _name(raw)
         version = int(raw["metadata"]["resourceVersion"])
@@ -81,7 +83,7 @@ class Cache:
         return key
 
     def drop(self, resource: Resource, name: Name) -> Key | None:
-        """Forget an object that is gone; returns the job it belonged to."""
+        """Remove an object that was deleted; returns the job it belonged to."""
         self._versions[resource].pop(name, None)
         if resource is JOBS:
             self._jobs.pop(name, None)

@@ -1,4 +1,4 @@
-"""Collecting what is known of a job: a cheap look at the store, or a certain one at the API."""
+"""Observing a job: from the cache, which is cheap, or live from the API server."""
 
 import asyncio
 import logging
@@ -7,18 +7,18 @@ from datetime import datetime
 
 import aiohttp
 
-from grpo_trainer.spec import ConditionStatus, ConditionType, Progress
+from grpo_trainer.spec import Progress
 
 from ..clients.errors import ConflictError, NotFoundError
 from ..clients.kube import Kube
 from ..clients.ray import Head, HeadError, TokenRefusedError
 from ..clients.tokens import Tokens
-from ..model.conditions import since
 from ..model.decision import TERMINAL
 from ..model.naming import UID_LABEL, child_name
 from ..model.observed import Cluster, Job, Observed, Pod, Problem, RayJob, RayJobState
 from ..model.parsing import parse_cluster, parse_job, parse_pod
 from ..model.resources import CLUSTERS, JOBS, PODS
+from ..policies.driver import SILENCE
 from ..settings import DASHBOARD_PORT, DRIVER_PORT, Settings
 from .cache import Cache, Key
 
@@ -26,56 +26,62 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """The newest step of an attempt, and when it was first seen."""
+class _Responses:
+    """What the head of an attempt has reported, and when."""
 
     uid: str
     attempt: int
-    step: int
-    since: datetime
+    last: datetime
+    """Of the newest response; of the first observation before any."""
+    step: int | None = None
+    since: datetime | None = None
+    """Of the first response with this step."""
 
 
 @dataclass
 class Observer:
-    """Observes jobs. It keeps the age of each job's newest step, which a restart begins again."""
+    """Observes jobs.
+
+    It records when each head last responded, and with which step; a restart drops these times.
+    """
 
     kube: Kube
     session: aiohttp.ClientSession
-    store: Cache
+    cache: Cache
     tokens: Tokens
     settings: Settings
-    _steps: dict[Key, _Step] = field(default_factory=dict)
+    _responses: dict[Key, _Responses] = field(default_factory=dict)
 
     def forget(self, key: Key) -> None:
-        """Drop what was kept of a job that is gone."""
-        step = self._steps.pop(key, None)
-        if step is not None:
-            self.tokens.forget(step.uid)
+        """Drop the records of a job that is gone."""
+        known = self._responses.pop(key, None)
+        if known is not None:
+            self.tokens.forget(known.uid)
 
     async def observe_cached(self, job: Job, now: datetime) -> Observed:
-        """What the watches say, and the head."""
-        cluster, pods = self.store.cluster(job), self.store.pods(job)
-        return await self._with_head(job, cluster, pods, now, certain=False)
+        """The state that the watches reported, and the head's responses."""
+        cluster, pods = self.cache.cluster(job), self.cache.pods(job)
+        return await self._with_head(job, cluster, pods, now, live=False)
 
-    async def look(self, key: Key, now: datetime) -> Observed | None:
-        """What the API server and Ray say at this moment; None when the job is gone.
+    async def observe_live(self, key: Key, now: datetime) -> Observed | None:
+        """The current state by the API server and Ray; None when the job is gone.
 
         Raises ApiError.
         """
-        known = self.store.job(key)
+        known = self.cache.job(key)
         if known is None:
             return None
         try:
             raw, cluster = await asyncio.gather(self.kube.get(JOBS, *key), self._cluster(known))
         except NotFoundError:
             return None
-        self.store.put(JOBS, raw)
+        self.cache.put(JOBS, raw)
         job = parse_job(raw, known)
         if job.uid != known.uid:
-            raise ConflictError(409, "Conflict", "another job has taken the name")
-        # After the cluster: one that came and went between the answers has left pods.
+            raise ConflictError(409, "Conflict", "another job has this name")
+        # After the cluster: one that was created and deleted in between has left pods.
         pods = await self._pods(job)
-        return await self._with_head(job, cluster, pods, now, certain=True)
+        return await self._with_head(job, cluster, pods, now, live=True)
 
     def head(self, job: Job, cluster: Cluster) -> Head:
         """The servers of a job's head."""
@@ -107,42 +113,55 @@ class Observer:
         pods: tuple[Pod, ...],
         now: datetime,
         *,
-        certain: bool,
+        live: bool,
     ) -> Observed:
-        seen = Observed(job, cluster=cluster, pods=pods)
-        head = seen.head
+        observed = Observed(job, cluster=cluster, pods=pods)
+        head = observed.head
         asked = job.spec is not None and not job.deleting and job.status.phase not in TERMINAL
         if not asked or head is None or not head.ready or cluster is None or not cluster.service:
-            return self._aged(seen, None, None, now)
+            return self._aged(observed, None, None, now)
         server = self.head(job, cluster)
-        progress = await server.progress(seen.attempt)
-        if progress is not None and not progress.state.is_end and not certain:
-            # While the driver talks there is no need to ask Ray about it.
-            running = (RayJob(seen.attempt, RayJobState.RUNNING),)
-            return self._aged(seen, running, progress, now)
+        progress = await server.progress(observed.attempt)
+        if progress is not None and not progress.state.is_end and not live:
+            # While the driver responds, Ray need not be asked.
+            running = (RayJob(observed.attempt, RayJobState.RUNNING),)
+            return self._aged(observed, running, progress, now)
         try:
-            return self._aged(seen, await server.jobs(job), progress, now)
+            return self._aged(observed, await server.jobs(job), progress, now)
         except TokenRefusedError:
             fault = await self.tokens.refused(job)
             problem = Problem("TokenRefused", fault) if fault else None
-            return self._aged(replace(seen, problem=problem), None, progress, now)
+            return self._aged(replace(observed, problem=problem), None, progress, now)
         except HeadError as error:
             log.debug("%s", error)
-            return self._aged(seen, None, progress, now)
+            return self._aged(observed, None, progress, now)
 
     def _aged(
         self,
-        seen: Observed,
+        observed: Observed,
         ray_jobs: tuple[RayJob, ...] | None,
         progress: Progress | None,
         now: datetime,
     ) -> Observed:
-        """With the head's answers and the time since when the present step has lasted."""
-        job, key = seen.job, (seen.job.namespace, seen.job.name)
-        step = (progress.progress if progress else job.status.progress).step
-        training = since(job.status, ConditionType.TRAINING, ConditionStatus.TRUE)
-        known = self._steps.get(key)
-        if known is None or (known.uid, known.attempt, known.step) != (job.uid, seen.attempt, step):
-            known = self._steps[key] = _Step(job.uid, seen.attempt, step, now)
-        step_since = known.since if training is not None else None
-        return replace(seen, ray_jobs=ray_jobs, progress=progress, step_since=step_since)
+        """With the responses of the head, and since when they, or their absence, are the same."""
+        job, key = observed.job, (observed.job.namespace, observed.job.name)
+        known = self._responses.get(key)
+        if known is None or (known.uid, known.attempt) != (job.uid, observed.attempt):
+            known = _Responses(job.uid, observed.attempt, now)
+        driver_expected = known.step is not None
+        if progress is not None:
+            step = progress.progress.step
+            # After a silence the time at a step counts from the next response.
+            same = step == known.step and now - known.last <= SILENCE
+            known = replace(known, last=now, step=step, since=known.since if same else now)
+        elif ray_jobs is not None and not driver_expected:
+            known = replace(known, last=now)
+        self._responses[key] = known
+        silent = progress is None and known.last < now
+        return replace(
+            observed,
+            ray_jobs=ray_jobs,
+            progress=progress,
+            step_since=known.since if progress is not None else None,
+            silent_since=known.last if silent else None,
+        )

@@ -1,4 +1,4 @@
-"""Observe, decide, act, record: one look at one job."""
+"""Observe, decide, act, record: the reconciliation of one job."""
 
 import asyncio
 import logging
@@ -13,9 +13,10 @@ from grpo_trainer.spec import GRPOJobStatus, Phase
 from ..clients.events import Recorder
 from ..clients.kube import MERGE_PATCH, ConflictError, Kube, NotFoundError
 from ..clients.ray import HeadError
-from ..model.decision import CreateCluster, Decision, Submit
+from ..model.decision import TERMINAL, CreateCluster, Decision, Submit
 from ..model.observed import Job, Observed
 from ..model.resources import JOBS
+from ..policies.deadlines import seconds_to_next
 from ..policies.progress import may_wait
 from .accounting import Accounting
 from .act import ActionRefusedError, Actor
@@ -28,39 +29,39 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
 CREATIONS = 8
-"""Clusters made in the same moment: of a thousand new jobs most wait, and those before them do not
-wait behind their calls."""
+"""Clusters created at the same time: of a thousand new jobs most wait, so that earlier jobs do not
+wait for their calls."""
 RESYNC_SECONDS = 300.0
-"""A job that is not over is looked at at least so often, should an event be lost."""
+"""Longest time between two reconciliations of a job that is not terminal, if an event is lost."""
 
 
 def utc_now() -> datetime:
-    """The time, in the whole seconds of Kubernetes."""
+    """The time in whole seconds, as in Kubernetes."""
     return datetime.now(UTC).replace(microsecond=0)
 
 
 @dataclass
 class Reconciler:
-    """Looks at jobs; never at one twice at once, which its caller sees to."""
+    """Reconciles jobs. Its caller never calls it for one job twice at the same time."""
 
     kube: Kube
-    store: Cache
+    cache: Cache
     observer: Observer
     actor: Actor
     recorder: Recorder
     accounting: Accounting
-    pace: StatusThrottle
+    throttle: StatusThrottle
     clock: Callable[[], datetime] = utc_now
     _creating: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CREATIONS))
 
     async def reconcile(self, key: Key, woken: float) -> float | None:
-        """One look at a job, for which its caller was woken at a time of the loop's clock.
+        """Reconcile a job whose caller was woken at this time of the loop's clock.
 
-        Returns after how many seconds to look again; None when only an event can matter.
+        Returns the seconds after which to requeue it; None when only an event can change it.
 
         Raises ApiError.
         """
-        job = self.store.job(key)
+        job = self.cache.job(key)
         if job is None:
             self._forget(key)
             return None
@@ -75,59 +76,69 @@ class Reconciler:
 
     async def _reconcile(self, key: Key, job: Job, woken: float) -> float | None:
         now = self.clock()
-        seen = await self.observer.observe_cached(job, now)
-        decision = decide(seen, now)
-        if _routine(seen, decision):
-            return await self._perform(key, seen, decision, now, woken)
+        observed = await self.observer.observe_cached(job, now)
+        decision = decide(observed, now)
+        if _routine(observed, decision):
+            return await self._perform(key, observed, decision, now, woken)
         async with self._creating if CreateCluster() in decision.actions else nullcontext():
             now = self.clock()
-            certain = await self.observer.look(key, now)
-            if certain is None:
+            live = await self.observer.observe_live(key, now)
+            if live is None:
                 return None
-            return await self._perform(key, certain, decide(certain, now), now, woken)
+            return await self._perform(key, live, decide(live, now), now, woken)
 
     async def _perform(
-        self, key: Key, seen: Observed, decision: Decision, now: datetime, woken: float
+        self, key: Key, observed: Observed, decision: Decision, now: datetime, woken: float
     ) -> float | None:
-        decision = await self._act(seen, decision, now)
-        wait = await self._record(key, seen, decision, woken)
-        looks = (wait, _next_look(decision))
-        return min((after for after in looks if after is not None), default=None)
+        decision = await self._act(observed, decision, now)
+        wait = await self._record(key, observed, decision, woken)
+        delays = (wait, _requeue_after(decision))
+        return min((after for after in delays if after is not None), default=None)
 
-    async def _act(self, seen: Observed, decision: Decision, now: datetime) -> Decision:
-        """Perform the actions; what is refused becomes a decision that only says so."""
+    async def _act(self, observed: Observed, decision: Decision, now: datetime) -> Decision:
+        """Perform the actions; a refusal becomes a decision that only reports it."""
         try:
             for action in decision.actions:
                 log.info("%s", action)
-                await self.actor.perform(seen, action)
+                await self.actor.perform(observed, action)
         except ActionRefusedError as error:
             self.accounting.refused(error.problem)
             log.warning("refused: %s", error)
-            said = decide(replace(seen, problem=error.problem), now)
-            return replace(said, actions=(), requeue_after=self.accounting.backoff(seen.job))
+            refused = decide(replace(observed, problem=error.problem), now)
+            return replace(
+                refused, actions=(), requeue_after=self._retry_after(observed, refused, now)
+            )
         if decision.actions:
-            self.accounting.accepted(seen.job)
+            self.accounting.accepted(observed.job)
         return decision
 
-    async def _record(
-        self, key: Key, seen: Observed, decision: Decision, woken: float
-    ) -> float | None:
-        """Write the status if it changed; mere progress not too often, but a driver's last word.
+    def _retry_after(self, observed: Observed, refused: Decision, now: datetime) -> float:
+        """Seconds until a refused action is retried, or a deadline passes before that."""
+        after = self.accounting.backoff(observed.job)
+        left = seconds_to_next(observed, refused.status, now)
+        if refused.status.phase in TERMINAL:
+            return 0.0
+        return after if left is None else min(after, left)
 
-        Returns in how many seconds progress may be written that has to wait now.
+    async def _record(
+        self, key: Key, observed: Observed, decision: Decision, woken: float
+    ) -> float | None:
+        """Write the status if it changed; progress alone is throttled, but for the driver's end.
+
+        Returns the seconds until throttled progress may be written.
         """
-        job = seen.job
+        job = observed.job
         old, new = job.status, decision.status
         if old == new:
             return None
-        last_word = seen.progress is not None and seen.progress.state.is_end
+        ended = observed.progress is not None and observed.progress.state.is_end
         loop = asyncio.get_running_loop()
-        if may_wait(old, new) and not last_word:
-            wait = self.pace.seconds_to_wait(key, loop.time())
+        if may_wait(old, new) and not ended:
+            wait = self.throttle.seconds_to_wait(key, loop.time())
             if wait > 0:
                 return wait
         await self._write(job, new)
-        self.pace.written(key, loop.time())
+        self.throttle.written(key, loop.time())
         self.accounting.changed(job, new, loop.time() - woken)
         await self.recorder.changed(job, decision)
         return None
@@ -150,29 +161,29 @@ class Reconciler:
         except NotFoundError:
             log.debug("deleted before its status was written")
             return
-        self.store.put(JOBS, raw)
+        self.cache.put(JOBS, raw)
 
     def _forget(self, key: Key) -> None:
         self.observer.forget(key)
         self.accounting.forget(key)
-        self.pace.forget(key)
+        self.throttle.forget(key)
 
 
-def _routine(seen: Observed, decision: Decision) -> bool:
-    """Whether a decision may stand on what the watches say, which may be a little old.
+def _routine(observed: Observed, decision: Decision) -> bool:
+    """Whether a decision may rely on the cache, which may lag behind.
 
-    That a driver runs is its own word, and Ray's, asked in the same look, which attempts there
-    are: it takes each but once. The status is refused if the job has changed.
+    The driver and Ray are asked in the same reconciliation, and Ray accepts each attempt only once.
+    The write of the status is refused if the job has changed.
     """
-    old, new = seen.job.status, decision.status
+    old, new = observed.job.status, decision.status
     started = (old.phase, new.phase) == (Phase.STARTING, Phase.RUNNING)
     same = (old.attempt, old.restarts) == (new.attempt, new.restarts)
     harmless = all(isinstance(action, Submit) for action in decision.actions)
     return same and (started or old.phase is new.phase) and harmless
 
 
-def _next_look(decision: Decision) -> float | None:
-    if decision.status.phase in (Phase.SUCCEEDED, Phase.FAILED):
+def _requeue_after(decision: Decision) -> float | None:
+    if decision.status.phase in TERMINAL:
         return decision.requeue_after
     after = decision.requeue_after
     return RESYNC_SECONDS if after is None else min(after, RESYNC_SECONDS)

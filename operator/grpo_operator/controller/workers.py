@@ -1,4 +1,4 @@
-"""Looking at many jobs: each by one coroutine at a time, woken by events and timers."""
+"""Reconciling many jobs: each by one coroutine at a time, woken by events and timers."""
 
 import asyncio
 import logging
@@ -13,20 +13,20 @@ from .cache import Key
 log = logging.getLogger(__name__)
 
 current_job: ContextVar[str] = ContextVar("current_job", default="")
-"""Namespace and name of the job that is looked at, for the log."""
+"""Namespace and name of the job that is reconciled, for the log."""
 
-Look = Callable[[Key, float], Awaitable[float | None]]
+Reconcile = Callable[[Key, float], Awaitable[float | None]]
 
 
 class Workers:
-    """Calls `look(key, woken)` for keys that were woken, all at once, a key never twice.
+    """Calls `reconcile(key, woken)` for keys that were woken, concurrently, but one key at a time.
 
-    A look may wait for a head that does not answer, so their number is not limited: that of the
-    calls to the API server is.
+    A reconciliation may wait for a head that does not respond, so their number is not limited; that
+    of calls to the API server is.
     """
 
-    def __init__(self, look: Look, metrics: Metrics) -> None:
-        self._look, self._metrics = look, metrics
+    def __init__(self, reconcile: Reconcile, metrics: Metrics) -> None:
+        self._reconcile, self._metrics = reconcile, metrics
         self._woken: dict[Key, float] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
@@ -34,14 +34,14 @@ class Workers:
         self._closed = False
 
     async def run(self) -> None:
-        """Look until cancelled; nothing is under way any more when this has ended."""
+        """Reconcile until cancelled; when this returns, nothing is in progress."""
         try:
             await asyncio.Event().wait()
         finally:
             await self._close()
 
     def wake(self, key: Key) -> None:
-        """Have a job looked at, as soon as may be."""
+        """Reconcile a job as soon as possible."""
         if self._closed:
             return
         loop = asyncio.get_running_loop()
@@ -63,7 +63,7 @@ class Workers:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _work(self, key: Key) -> None:
-        """Look until nothing more has happened, then set the timer."""
+        """Reconcile until no event is left, then set the timer."""
         current_job.set("/".join(key))
         delay: float | None = None
         try:
@@ -76,15 +76,15 @@ class Workers:
             self._timers[key] = loop.call_later(delay, self.wake, key)
 
     async def _once(self, key: Key, woken: float) -> float | None:
-        """One look; whatever goes wrong with one job is its own affair, and tried again."""
+        """Reconcile once; an error of one job affects no other, and is retried."""
         with self._metrics.reconcile_seconds.time():
             try:
-                delay = await self._look(key, woken)
+                delay = await self._reconcile(key, woken)
             except ApiError as error:
-                log.warning("the API server refused: %s", error)
+                log.warning("API server error: %s", error)
                 return self._failed(key, error.reason or type(error).__name__)
             except Exception as error:
-                log.exception("unexpected")
+                log.exception("Unexpected error")
                 return self._failed(key, type(error).__name__)
         self._failures.pop(key, None)
         return delay

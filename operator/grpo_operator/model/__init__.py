@@ -1,1 +1,1 @@
-"""What the operator knows of a job: frozen records, names and conditions, without effects."""
+"""Observations, decisions, names and conditions: frozen records without effects."""

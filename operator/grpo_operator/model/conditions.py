@@ -1,5 +1,7 @@
-"""Conditions and their reasons. A condition's transition time changes only with its status, and is
-the operator's memory of when something began."""
+"""Conditions and their reasons.
+
+A condition's transition time changes only with its status, so it records when something began.
+"""
 
 from datetime import datetime
 from enum import StrEnum
@@ -8,11 +10,11 @@ from grpo_trainer.spec import Condition, ConditionStatus, ConditionType, GRPOJob
 
 
 class Reason(StrEnum):
-    """Why a job is where it is: reasons of its conditions and Events."""
+    """Reasons of conditions and Events."""
 
     VALID = "Valid"
     INVALID_SPEC = "InvalidSpec"
-    """The manifest does not fit this version of the operator; the message lists every fault."""
+    """This version of the operator cannot read the spec; the message lists every fault."""
     NO_CLUSTER = "NoCluster"
     CREATING = "Creating"
     QUEUED = "Queued"
@@ -21,27 +23,30 @@ class Reason(StrEnum):
     PODS_READY = "PodsReady"
     """The head, all consumers and producers.minAvailable producers are ready."""
     OLD_PODS_LEAVING = "OldPodsLeaving"
-    """Pods of the previous cluster are still there; the next waits for them."""
+    """Pods of the previous cluster remain; the next cluster waits for their end."""
     HEAD_NOT_ANSWERING = "HeadNotAnswering"
+    """The head does not respond; nothing is concluded from that."""
     STOPPING_OLD_ATTEMPT = "StoppingOldAttempt"
     SUBMITTED = "Submitted"
     RUNNING = "Running"
     DRIVER_FAILED = "DriverFailed"
-    """The driver ended with an exit code that a retry may mend."""
+    """The driver ended with an exit code that is retryable."""
     BAD_INPUT = "BadInput"
-    """The driver found a fault of spec or data that no retry mends."""
+    """The driver found a fault of spec or data; a retry would fail in the same way."""
     HEAD_LOST = "HeadLost"
-    """The head's pod or container was replaced, and the run with it."""
+    """The head's pod or container was replaced or terminated, and the attempt with it."""
     CLUSTER_LOST = "ClusterLost"
     PREEMPTED = "Preempted"
-    """Kueue took the pods back; this is no failure."""
+    """Kueue preempted the RayCluster; not counted as a failure."""
+    EVICTED = "Evicted"
+    """Kubernetes evicted a pod of the attempt; not counted as a failure."""
     STALLED = "Stalled"
     BACKING_OFF = "BackingOff"
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     STARTUP_DEADLINE_EXCEEDED = "StartupDeadlineExceeded"
     DRAINING = "Draining"
-    """The driver writes a checkpoint before its pods go."""
+    """The driver writes a checkpoint before its pods are deleted."""
     RELEASING_PODS = "ReleasingPods"
     SUSPENDED = "Suspended"
     RESUMED = "Resumed"
@@ -50,23 +55,32 @@ class Reason(StrEnum):
 
 
 USUAL_REASONS = frozenset({Reason.CREATING, Reason.PODS_PENDING})
-"""Of ClusterReady: what every start goes through."""
+"""Reasons of ClusterReady that every start has."""
 
 
-def find(status: GRPOJobStatus, kind: ConditionType) -> Condition | None:
+def find_condition(status: GRPOJobStatus, kind: ConditionType) -> Condition | None:
     """The condition of one type."""
     return next((c for c in status.conditions if c.type is kind), None)
 
 
 def since(status: GRPOJobStatus, kind: ConditionType, value: ConditionStatus) -> datetime | None:
     """When a condition took the value, or None when it does not have it now."""
-    condition = find(status, kind)
+    condition = find_condition(status, kind)
     return condition.last_transition_time if condition and condition.status is value else None
 
 
-def put(status: GRPOJobStatus, new: Condition, now: datetime) -> GRPOJobStatus:
+def attempt_started(status: GRPOJobStatus) -> bool:
+    """Whether the current attempt was submitted and has not ended.
+
+    Training is Unknown while the head does not respond.
+    """
+    training = find_condition(status, ConditionType.TRAINING)
+    return training is not None and training.status is not ConditionStatus.FALSE
+
+
+def set_condition(status: GRPOJobStatus, new: Condition, now: datetime) -> GRPOJobStatus:
     """The status with a condition set; its transition time moves only when its status changes."""
-    old = find(status, new.type)
+    old = find_condition(status, new.type)
     unchanged = old is not None and old.status is new.status
     time = old.last_transition_time if old is not None and unchanged else now
     new = new.model_copy(update={"last_transition_time": time})

@@ -1,4 +1,4 @@
-"""What a decision is made of: actions on the world, and the status that records it."""
+"""Decisions: actions to perform, and the status that records them."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,7 +12,7 @@ from grpo_trainer.spec import (
     WorkersStatus,
 )
 
-from .conditions import Reason, find, put
+from .conditions import Reason, find_condition, set_condition
 from .naming import child_name, producer_selector
 from .observed import Observed, Role
 
@@ -22,7 +22,7 @@ MAX_MESSAGE = 2000
 
 @dataclass(frozen=True, slots=True)
 class CreateCluster:
-    """Create the claim, ConfigMap, Secret and RayCluster, each unless it is there."""
+    """Create the claim, ConfigMap, Secret and RayCluster, each unless it exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class DeleteCluster:
 
 @dataclass(frozen=True, slots=True)
 class ScaleProducers:
-    """Ask for another number of producers."""
+    """Request another number of producers."""
 
     replicas: int
 
@@ -82,7 +82,7 @@ Action = (
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Perform the actions in order, then write the status, then look again after a while."""
+    """Perform the actions in order, then write the status, then reconcile again after a delay."""
 
     status: GRPOJobStatus
     actions: tuple[Action, ...] = ()
@@ -101,11 +101,11 @@ class State:
     message: str = ""
 
 
-def yes(reason: str, message: str = "") -> State:
+def true(reason: str, message: str = "") -> State:
     return State(ConditionStatus.TRUE, reason, message)
 
 
-def no(reason: str, message: str = "") -> State:
+def false(reason: str, message: str = "") -> State:
     return State(ConditionStatus.FALSE, reason, message)
 
 
@@ -114,39 +114,45 @@ def unknown(reason: str, message: str = "") -> State:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """A status in the making: where the job goes and why."""
+class Transition:
+    """The next phase of a job, with its reason and conditions."""
 
-    seen: Observed
+    observed: Observed
     now: datetime
     phase: Phase
     reason: str
     message: str = ""
     cluster_ready: State | None = None
-    """None leaves a condition as it is; likewise below."""
+    """None leaves the condition unchanged; likewise below."""
     training: State | None = None
     stalled: State | None = None
     changes: dict[str, object] = field(default_factory=dict)
 
     def decision(self, *actions: Action, requeue_after: float | None = None) -> Decision:
-        """The decision to go there."""
+        """The decision for this transition."""
         message = self.message[:MAX_MESSAGE]
-        return Decision(self._status(), actions, requeue_after, self.reason, message)
+        status = self._status(creating=CreateCluster() in actions)
+        return Decision(status, actions, requeue_after, self.reason, message)
 
-    def _status(self) -> GRPOJobStatus:
-        job = self.seen.job
-        name = child_name(job.name, job.uid)
+    def _status(self, *, creating: bool) -> GRPOJobStatus:
+        job = self.observed.job
+        created = creating and self.observed.problem is None
+        exists = self.observed.cluster is not None or created
+        name = child_name(job.name, job.uid) if exists else None
         update: dict[str, object] = {
             "phase": self.phase,
             "observed_generation": job.generation,
             "ray_cluster_name": name,
-            "selector": producer_selector(name),
+            "selector": producer_selector(name) if name is not None else None,
             "workers": self._workers(),
             "attempt": job.status.attempt,
         }
         if self.phase in (Phase.STARTING, Phase.RUNNING):
             update["start_time"] = job.status.start_time or self.now
-            update["attempt"] = self.seen.attempt
+            update["attempt"] = self.observed.attempt
+        if self.phase in (Phase.QUEUED, Phase.SUSPENDED):
+            # As in batch Job: the active deadline does not run, and starts again.
+            update["start_time"] = None
         if self.phase in TERMINAL:
             update["completion_time"] = self.now
         status = job.status.model_copy(update=update | self.changes)
@@ -158,42 +164,44 @@ class Draft:
                 message=state.message[:MAX_MESSAGE],
                 observed_generation=job.generation,
             )
-            status = put(status, condition, self.now)
+            status = set_condition(status, condition, self.now)
         return status
 
     def _workers(self) -> WorkersStatus:
-        spec = self.seen.job.spec
+        spec = self.observed.job.spec
         if spec is None or self.phase in TERMINAL:
             return WorkersStatus()
         return WorkersStatus(
-            producers_ready=self.seen.ready(Role.PRODUCER),
-            producers_desired=self.seen.producers,
-            consumers_ready=self.seen.ready(Role.CONSUMER),
+            producers_ready=self.observed.ready(Role.PRODUCER),
+            producers_desired=self.observed.producers,
+            consumers_ready=self.observed.ready(Role.CONSUMER),
             consumers_desired=spec.consumers.replicas,
         )
 
     def _conditions(self) -> list[tuple[ConditionType, State]]:
-        """Those that change; Suspended, Complete and Failed appear when they first hold."""
+        """Those that change; Suspended, Complete and Failed appear when they first apply."""
         here = (self.reason, self.message)
         found = {
-            ConditionType.ACCEPTED: no(*here) if self._invalid else yes(Reason.VALID),
+            ConditionType.ACCEPTED: self._accepted(),
             ConditionType.CLUSTER_READY: self.cluster_ready,
             ConditionType.TRAINING: self.training,
             ConditionType.STALLED: self.stalled,
             ConditionType.SUSPENDED: self._suspended(),
-            ConditionType.COMPLETE: yes(*here) if self.phase is Phase.SUCCEEDED else None,
-            ConditionType.FAILED: yes(*here) if self.phase is Phase.FAILED else None,
+            ConditionType.COMPLETE: true(*here) if self.phase is Phase.SUCCEEDED else None,
+            ConditionType.FAILED: true(*here) if self.phase is Phase.FAILED else None,
         }
         return [(kind, state) for kind, state in found.items() if state is not None]
 
-    @property
-    def _invalid(self) -> bool:
-        return self.reason == Reason.INVALID_SPEC
+    def _accepted(self) -> State:
+        job = self.observed.job
+        return (
+            true(Reason.VALID) if job.spec is not None else false(Reason.INVALID_SPEC, job.faults)
+        )
 
     def _suspended(self) -> State | None:
         if self.phase is Phase.SUSPENDED:
-            return yes(self.reason)
+            return true(self.reason, self.message)
         if self.phase is Phase.SUSPENDING:
             return unknown(Reason.DRAINING)
-        seen_before = find(self.seen.job.status, ConditionType.SUSPENDED) is not None
-        return no(Reason.RESUMED) if seen_before else None
+        earlier = find_condition(self.observed.job.status, ConditionType.SUSPENDED)
+        return false(Reason.RESUMED) if earlier is not None else None

@@ -23,7 +23,7 @@ def short_uid(uid: str) -> str:
 def child_name(job: str, uid: str) -> str:
     """Name of the RayCluster, ConfigMap, Secret, claim and run directory of a job.
 
-    The UID keeps a job that is deleted and created again from adopting what its namesake left.
+    With the UID, a job that is deleted and created again does not adopt objects of the first.
     """
     return f"{job}-{short_uid(uid)}"
 

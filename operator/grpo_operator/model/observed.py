@@ -1,4 +1,4 @@
-"""What the operator sees of one job at one moment. Frozen records, no Kubernetes types."""
+"""What is observed of one job at one moment. Frozen records, no Kubernetes types."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +9,7 @@ from grpo_trainer.spec import GRPOJobSpec, GRPOJobStatus, Progress
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that keeps a job from starting, in words for its owner."""
+    """A cause that keeps a job from starting, for its owner."""
 
     reason: str
     """One CamelCase word, as in conditions and Events."""
@@ -28,7 +28,7 @@ class Job:
     created: datetime
     deleting: bool
     spec: GRPOJobSpec | None
-    """None when it does not fit the records of this version; `faults` says why."""
+    """None when this version cannot read it; `faults` lists why."""
     faults: str
     status: GRPOJobStatus
 
@@ -51,16 +51,20 @@ class Pod:
     ready_changed: datetime
     """When it became ready or stopped being so; its creation before that."""
     deletion_deadline: datetime | None = None
-    """When its grace period ends, if it is on its way out."""
+    """When its grace period ends, if it is being deleted."""
     node: str | None = None
     problem: Problem | None = None
     """Why it does not run."""
     last_termination: str | None = None
-    """How its container last ended, such as OOMKilled."""
+    """How its container last terminated, such as OOMKilled."""
+    stopped: bool = False
+    """Whether its container has terminated and does not run again."""
+    disruption: str | None = None
+    """Why Kubernetes evicts it: the reason of DisruptionTarget, such as PreemptionByScheduler."""
 
     @property
     def deleting(self) -> bool:
-        """Whether it is on its way out."""
+        """Whether it is being deleted."""
         return self.deletion_deadline is not None
 
 
@@ -74,7 +78,7 @@ class Cluster:
     suspended: bool
     """By Kueue: the operator never sets it."""
     producers: int
-    """Producers that it asks for."""
+    """Producers that it requests."""
     service: str | None
     """Name of the head's Service, once KubeRay has made it."""
     problem: Problem | None = None
@@ -91,7 +95,7 @@ class RayJobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RayJob:
-    """One attempt, as Ray's Jobs API tells it."""
+    """One attempt, as Ray's Jobs API reports it."""
 
     attempt: int
     state: RayJobState
@@ -113,13 +117,15 @@ class Observed:
     pods: tuple[Pod, ...] = ()
     """All that carry the job's UID, those of an earlier cluster too."""
     ray_jobs: tuple[RayJob, ...] | None = None
-    """None when the head was not asked or did not answer."""
+    """None when the head was not asked or did not respond."""
     progress: Progress | None = None
-    """What the driver of the current attempt says, if it answers."""
+    """What the driver of the current attempt reports; None when it does not respond."""
     step_since: datetime | None = None
-    """Since when the current attempt has been at its present step."""
+    """Since when the driver has reported the same step, while it responds."""
+    silent_since: datetime | None = None
+    """When the head last responded, if it does not now."""
     problem: Problem | None = None
-    """Why the API server refused what was just tried."""
+    """Why the API server refused the last action."""
 
     @property
     def attempt(self) -> int:
@@ -127,15 +133,22 @@ class Observed:
         return max(1, self.job.status.attempt)
 
     @property
+    def first_start(self) -> bool:
+        """Whether no attempt has ever been submitted."""
+        status = self.job.status
+        counts = (status.restarts, status.evictions, status.progress.step)
+        return status.head_pod_uid is None and not any(counts)
+
+    @property
     def run(self) -> RayJob | None:
-        """What Ray knows of the current attempt."""
+        """The current attempt in Ray's list."""
         return next((job for job in self.ray_jobs or () if job.attempt == self.attempt), None)
 
     @property
     def producers(self) -> int:
-        """How many producers the cluster is to have.
+        """The number of producers that the cluster should request.
 
-        With autoscale what the driver wants; while it says nothing, as many as there are.
+        With autoscale the number that the driver asks for; while it does not respond, unchanged.
         """
         spec = self.job.spec
         assert spec is not None
@@ -148,7 +161,7 @@ class Observed:
         return min(scale.max_replicas, max(scale.min_replicas, count))
 
     def pods_of(self, role: Role) -> tuple[Pod, ...]:
-        """The pods of one role that are not on their way out."""
+        """The pods of one role that are not being deleted."""
         return tuple(pod for pod in self.pods if pod.role is role and not pod.deleting)
 
     def ready(self, role: Role) -> int:
@@ -157,5 +170,5 @@ class Observed:
 
     @property
     def head(self) -> Pod | None:
-        """The head pod, unless it is on its way out."""
+        """The head pod, unless it is being deleted."""
         return next(iter(self.pods_of(Role.HEAD)), None)

@@ -1,24 +1,34 @@
-"""Kubernetes and Ray objects, as plain dicts, into records of what was observed."""
+"""Parsing of Kubernetes and Ray objects, as plain dicts, into observed records."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
+
 from grpo_trainer.spec import (
+    ConditionStatus,
+    ConditionType,
     GRPOJobSpec,
     GRPOJobStatus,
     InvalidManifestError,
+    Phase,
     parse_manifest,
 )
 from grpo_trainer.spec.faults import required
 
+from .conditions import since
+from .lenient import read_leniently
 from .naming import JOB_LABEL, UID_LABEL, attempt_of
 from .observed import Cluster, Job, Pod, Problem, RayJob, RayJobState, Role
 
 Object = Mapping[str, Any]
 _DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _WAITING_WELL = frozenset({"ContainerCreating", "PodInitializing", ""})
+_EVICTIONS = frozenset({"Evicted", "NodeShutdown", "NodeLost", "Terminated", "Preempting"})
+"""Reasons of a failed pod that its kubelet or the node controller ended."""
 _ROLES = {"headgroup": Role.HEAD, "producers": Role.PRODUCER, "consumers": Role.CONSUMER}
 
 
@@ -40,15 +50,14 @@ def owner_uid(raw: Object) -> str:
 
 
 def parse_job(raw: Object, known: Job | None = None) -> Job:
-    """A GRPOJob; the spec of a `known` one is taken over while its generation is the same.
+    """A GRPOJob; the spec of `known` is reused while its generation is the same.
 
-    Raises pydantic.ValidationError for a status that no version of ours wrote.
+    Both are read leniently: another version of the operator or of the definition may have written
+    them. A phase that this version lacks is derived from the conditions.
     """
     metadata = raw["metadata"]
     same = known and (known.uid, known.generation) == (metadata["uid"], metadata["generation"])
     spec, faults = (known.spec, known.faults) if known and same else _spec(raw)
-    fields = {field.alias for field in GRPOJobStatus.model_fields.values()}
-    status = {key: value for key, value in raw.get("status", {}).items() if key in fields}
     return Job(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -59,18 +68,57 @@ def parse_job(raw: Object, known: Job | None = None) -> Job:
         deleting="deletionTimestamp" in metadata,
         spec=spec,
         faults=faults,
-        status=GRPOJobStatus.model_validate(status),
+        status=_status(raw.get("status") or {}),
     )
 
 
+def _status(raw: Object) -> GRPOJobStatus:
+    status = read_leniently(GRPOJobStatus, dict(raw))
+    if raw.get("phase", Phase.PENDING) in set(Phase):
+        return status
+    return status.model_copy(update={"phase": _phase_of(status)})
+
+
+def _phase_of(status: GRPOJobStatus) -> Phase:
+    """The phase that the conditions imply."""
+    implied = (
+        (ConditionType.COMPLETE, Phase.SUCCEEDED),
+        (ConditionType.FAILED, Phase.FAILED),
+        (ConditionType.SUSPENDED, Phase.SUSPENDED),
+        (ConditionType.TRAINING, Phase.RUNNING),
+    )
+    for kind, phase in implied:
+        if since(status, kind, ConditionStatus.TRUE) is not None:
+            return phase
+    return Phase.STARTING if status.attempt else Phase.PENDING
+
+
 def _spec(raw: Object) -> tuple[GRPOJobSpec | None, str]:
+    """The spec, and the faults for which it is None. Unknown fields are ignored.
+
+    Otherwise as strict as the API server: an invalid value may not turn into a default.
+    """
     try:
-        spec = parse_manifest(raw).spec
-    except InvalidManifestError as error:
-        return None, str(error)
+        spec = GRPOJobSpec.model_validate_json(
+            json.dumps(raw.get("spec", {})),
+            strict=True,
+            by_alias=True,
+            by_name=False,
+            extra="ignore",
+        )
+    except ValidationError:
+        return None, _faults(raw)
     if spec.storage is None:
         return None, str(required("spec.storage", "in a cluster"))
     return spec, ""
+
+
+def _faults(raw: Object) -> str:
+    try:
+        parse_manifest(raw)
+    except InvalidManifestError as error:
+        return str(error)
+    raise AssertionError("a spec that is read strictly is read leniently")
 
 
 def parse_cluster(raw: Object) -> Cluster:
@@ -121,7 +169,9 @@ def parse_pod(raw: Object) -> Pod | None:
         deletion_deadline=time(deletion_deadline) if deletion_deadline else None,
         node=raw.get("spec", {}).get("nodeName"),
         problem=next(_problems(metadata["name"], status), None),
-        last_termination=next(_deaths(status), None),
+        last_termination=next(_terminations(status), None),
+        stopped=_stopped(status),
+        disruption=next(_disruptions(status), None),
     )
 
 
@@ -131,7 +181,7 @@ def _containers(status: Object) -> Iterator[Object]:
 
 
 def _problems(name: str, status: Object) -> Iterator[Problem]:
-    """Why a pod does not run, the most telling cause first."""
+    """Why a pod does not run, the most specific cause first."""
     for container in _containers(status):
         where = f"pod {name}, container {container['name']}"
         waiting = container.get("state", {}).get("waiting", {})
@@ -158,7 +208,7 @@ def _ending(terminated: Object) -> str:
     return f"{reason}, exit code {code}" + (f", {message}" if message else "")
 
 
-def _deaths(status: Object) -> Iterator[str]:
+def _terminations(status: Object) -> Iterator[str]:
     for container in status.get("containerStatuses", ()):
         for state in (container.get("state", {}), container.get("lastState", {})):
             if "terminated" in state:
@@ -167,10 +217,30 @@ def _deaths(status: Object) -> Iterator[str]:
         yield status["reason"]
 
 
-def parse_ray_jobs(uid: str, answer: Any) -> tuple[RayJob, ...]:
-    """The attempts of one job among all that Ray knows.
+def _stopped(status: Object) -> bool:
+    """Whether a container has terminated and does not run again."""
+    if status.get("phase") in ("Failed", "Succeeded"):
+        return True
+    for container in status.get("containerStatuses", ()):
+        state, last = container.get("state", {}), container.get("lastState", {})
+        if "terminated" in state or ("waiting" in state and "terminated" in last):
+            return True
+    return False
 
-    Raises KeyError, TypeError or ValueError for what is no answer of Ray's.
+
+def _disruptions(status: Object) -> Iterator[str]:
+    """Why Kubernetes removes a pod that did nothing wrong."""
+    for condition in status.get("conditions", ()):
+        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
+            yield condition.get("reason", "Disrupted")
+    if status.get("phase") == "Failed" and status.get("reason") in _EVICTIONS:
+        yield status["reason"]
+
+
+def parse_ray_jobs(uid: str, answer: Any) -> tuple[RayJob, ...]:
+    """The attempts of one job among all jobs of Ray.
+
+    Raises KeyError, TypeError or ValueError for an invalid response.
     """
     found = []
     for item in answer:

@@ -1,1 +1,1 @@
-"""One policy a file: pure functions of what was observed and the time."""
+"""One module per policy: pure functions of the observation and the time."""

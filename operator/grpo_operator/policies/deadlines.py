@@ -1,13 +1,16 @@
-"""Deadlines: of the whole run, of its start, and of a single step."""
+"""Deadlines: of the whole run, of its first start, and of a single step."""
 
+from dataclasses import replace
 from datetime import datetime
 
 from grpo_trainer.spec import ConditionStatus, ConditionType, GRPOJobStatus, Phase
 
-from ..model.conditions import Reason, since
-from ..model.decision import TERMINAL, Decision, DeleteCluster, DumpStacks, StopDriver, yes
+from ..model.conditions import Reason, attempt_started, find_condition, since
+from ..model.decision import TERMINAL, Decision, DeleteCluster, DumpStacks, StopDriver, true
 from ..model.observed import Observed
-from .retry import end, next_attempt
+from .retry import fail, next_attempt
+
+_SUSPENSION = (Phase.SUSPENDING, Phase.SUSPENDED)
 
 
 def _left(start: datetime | None, seconds: int | None, now: datetime) -> float | None:
@@ -16,67 +19,81 @@ def _left(start: datetime | None, seconds: int | None, now: datetime) -> float |
     return seconds - (now - start).total_seconds()
 
 
-def run_deadline(seen: Observed, now: datetime) -> Decision | None:
-    """`activeDeadlineSeconds` from the first start: the job fails, suspended or not."""
-    assert seen.job.spec is not None
-    limit = seen.job.spec.active_deadline_seconds
-    left = _left(seen.job.status.start_time, limit, now)
-    if left is None or left > 0:
+def run_deadline(observed: Observed, now: datetime) -> Decision | None:
+    """`activeDeadlineSeconds`: the job fails. As in batch Job it does not run while the job is
+    queued or suspended, and starts again after."""
+    assert observed.job.spec is not None
+    limit = observed.job.spec.active_deadline_seconds
+    status = observed.job.status
+    left = _left(status.start_time, limit, now)
+    if left is None or left > 0 or status.phase in _SUSPENSION:
         return None
-    text = f"activeDeadlineSeconds ({limit}) passed since the first start"
-    return end(seen, now, Reason.DEADLINE_EXCEEDED, text)
+    text = f"activeDeadlineSeconds ({limit}) exceeded"
+    return fail(observed, now, Reason.DEADLINE_EXCEEDED, text)
 
 
-def startup_deadline(seen: Observed, now: datetime, decided: Decision) -> Decision:
-    """The decision, unless pods have not been ready for `startupDeadlineSeconds`: then the end.
+def startup_deadline(observed: Observed, now: datetime, decided: Decision) -> Decision:
+    """The decision, unless the pods of the first start are not ready in time: then the end.
 
-    The time counts from when ClusterReady became False; it is Unknown while Kueue holds the pods.
+    The time counts from when ClusterReady became False; it is Unknown while Kueue holds the pods. A
+    restart in the middle of a run waits for capacity without a deadline.
     """
-    spec = seen.job.spec
+    spec = observed.job.spec
     assert spec is not None
-    left = _startup_left(seen, decided.status, now)
+    left = _startup_left(observed, decided.status, now)
     if left is None or left > 0:
         return decided
     text = f"not ready within startupDeadlineSeconds ({spec.startup_deadline_seconds})"
-    cause = next(c for c in decided.status.conditions if c.type is ConditionType.CLUSTER_READY)
+    cause = find_condition(decided.status, ConditionType.CLUSTER_READY)
+    assert cause is not None
     message = f"{text}: {cause.reason}: {cause.message}"
-    return end(seen, now, Reason.STARTUP_DEADLINE_EXCEEDED, message)
+    return fail(observed, now, Reason.STARTUP_DEADLINE_EXCEEDED, message)
 
 
-def stall(seen: Observed, now: datetime) -> Decision | None:
-    """No step for `stallTimeoutSeconds`: keep the stacks, then start over with new pods."""
-    spec, status = seen.job.spec, seen.job.status
+def stall(observed: Observed, now: datetime) -> Decision | None:
+    """The driver reports the same step for `stallTimeoutSeconds`: dump the stacks, start over.
+
+    Silence is no stall: `step_since` is set only while the driver responds.
+    """
+    spec, status = observed.job.spec, observed.job.status
     assert spec is not None
     limit = spec.stall_timeout_seconds
-    left = _left(seen.step_since, limit, now)
-    training = since(status, ConditionType.TRAINING, ConditionStatus.TRUE)
-    if training is None or seen.cluster is None or left is None or left > 0:
+    left = _left(observed.step_since, limit, now)
+    if not attempt_started(status) or observed.cluster is None or left is None or left > 0:
         return None
     text = f"no step after step {status.progress.step} within stallTimeoutSeconds ({limit})"
-    actions = (DumpStacks(), StopDriver(seen.attempt), DeleteCluster(seen.cluster.uid))
-    return next_attempt(
-        seen, now, Reason.STALLED, text, *actions, stalled=yes(Reason.STALLED, text)
-    )
+    actions = (DumpStacks(), StopDriver(observed.attempt), DeleteCluster(observed.cluster.uid))
+    stalled = true(Reason.STALLED, text)
+    return next_attempt(observed, now, Reason.STALLED, text, *actions, stalled=stalled)
 
 
-def seconds_to_next(seen: Observed, status: GRPOJobStatus, now: datetime) -> float | None:
+def wake_for_deadlines(observed: Observed, decision: Decision, now: datetime) -> Decision:
+    """The decision, requeued no later than the next deadline."""
+    left = seconds_to_next(observed, decision.status, now)
+    if left is None:
+        return decision
+    after = left if decision.requeue_after is None else decision.requeue_after
+    return replace(decision, requeue_after=max(0.0, min(left, after)))
+
+
+def seconds_to_next(observed: Observed, status: GRPOJobStatus, now: datetime) -> float | None:
     """Seconds until a deadline may change the decision; None when none is running."""
-    spec = seen.job.spec
+    spec = observed.job.spec
     if spec is None or status.phase in TERMINAL:
         return None
-    training = since(status, ConditionType.TRAINING, ConditionStatus.TRUE)
+    started = attempt_started(status)
     running = (
         _left(status.start_time, spec.active_deadline_seconds, now),
-        _startup_left(seen, status, now) if training is None else None,
-        _left(seen.step_since, spec.stall_timeout_seconds, now) if training else None,
+        None if started else _startup_left(observed, status, now),
+        _left(observed.step_since, spec.stall_timeout_seconds, now) if started else None,
     )
-    # One that has passed without effect does not apply where the job is now.
+    # A deadline that has passed without effect does not apply in this phase.
     return min((left for left in running if left is not None and left > 0), default=None)
 
 
-def _startup_left(seen: Observed, status: GRPOJobStatus, now: datetime) -> float | None:
-    if status.phase in (Phase.SUSPENDING, Phase.SUSPENDED):
+def _startup_left(observed: Observed, status: GRPOJobStatus, now: datetime) -> float | None:
+    if status.phase in _SUSPENSION or not observed.first_start:
         return None
-    assert seen.job.spec is not None
+    assert observed.job.spec is not None
     started = since(status, ConditionType.CLUSTER_READY, ConditionStatus.FALSE)
-    return _left(started, seen.job.spec.startup_deadline_seconds, now)
+    return _left(started, observed.job.spec.startup_deadline_seconds, now)

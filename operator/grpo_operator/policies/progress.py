@@ -1,4 +1,4 @@
-"""What the driver tells: copied into the status, in numbers fit to be read."""
+"""The driver's report: copied into the status, with rounded numbers."""
 
 from grpo_trainer.spec import (
     Condition,
@@ -13,7 +13,7 @@ from ..model.conditions import USUAL_REASONS
 
 
 def progress_fields(progress: Progress | None) -> dict[str, object]:
-    """The fields of a status that come from the driver; none when it says nothing."""
+    """The fields of a status that come from the driver; none when it does not respond."""
     if progress is None:
         return {}
     fields: dict[str, object] = {
@@ -24,23 +24,23 @@ def progress_fields(progress: Progress | None) -> dict[str, object]:
 
 
 def may_wait(old: GRPOJobStatus, new: GRPOJobStatus) -> bool:
-    """Whether two statuses differ in nothing but progress: of the driver, or of the pods."""
+    """Whether two statuses differ only in progress: of the driver, or of the pods."""
     return _without_progress(old) == _without_progress(new)
 
 
 def _without_progress(status: GRPOJobStatus) -> GRPOJobStatus:
-    """The status without what changes all the time."""
+    """The status without its frequently changing fields."""
     update = {
         "progress": ProgressStatus(),
         "metrics": MetricsStatus(),
         "checkpoint": None,
         "workers": WorkersStatus(),
-        "conditions": tuple(map(_without_words, status.conditions)),
+        "conditions": tuple(map(_without_message, status.conditions)),
     }
     return status.model_copy(update=update)
 
 
-def _without_words(condition: Condition) -> Condition:
+def _without_message(condition: Condition) -> Condition:
     reason = "" if condition.reason in USUAL_REASONS else condition.reason
     return condition.model_copy(update={"message": "", "reason": reason})
 

@@ -1,89 +1,92 @@
-"""Whether the pods are ready, and if not, what keeps them."""
+"""Whether the pods are ready, and if not, why."""
 
 from datetime import datetime
 
 from ..model.conditions import Reason
-from ..model.decision import State, no, unknown, yes
+from ..model.decision import State, false, true, unknown
 from ..model.observed import Observed, Pod, Problem, Role
 
 BINDING_SECONDS = 60.0
-"""How old a pod may be before it is a fault that its volume is not there."""
+"""Age in seconds of a pod from which an unbound volume is a fault."""
 _UNBOUND = "unbound immediate PersistentVolumeClaims"
-"""What the scheduler says while a volume is being provisioned."""
-_TRIED_AGAIN = "SchedulerError"
-"""Its reason when it lost a race, as several pods do that wait for one volume."""
+"""The scheduler's message while a volume is being provisioned."""
+_CONFLICT = "SchedulerError"
+"""The scheduler's reason after a conflict, as of several pods that wait for one volume."""
 
 _QUEUED = unknown(Reason.QUEUED, "waiting for Kueue to admit the RayCluster")
 
 
-def cluster_ready(seen: Observed, now: datetime) -> State:
-    """The ClusterReady condition: Unknown while no pods are meant to run, else True or False."""
-    if seen.problem is not None:
-        return no(seen.problem.reason, seen.problem.message)
-    if seen.cluster is None and not seen.pods:
+def cluster_ready(observed: Observed, now: datetime) -> State:
+    """The ClusterReady condition: Unknown while no pods should run, else True or False."""
+    if observed.problem is not None:
+        return false(observed.problem.reason, observed.problem.message)
+    if observed.cluster is None and not observed.pods:
         return unknown(Reason.NO_CLUSTER)
-    if seen.cluster is None or seen.cluster.deleting:
-        names = ", ".join(sorted(f"{p.name} on {p.node}" for p in seen.pods)[:4])
-        count = len(seen.pods)
-        return no(Reason.OLD_PODS_LEAVING, f"waiting for {count} pods of the old cluster: {names}")
-    if seen.cluster.suspended:
+    if observed.cluster is None or observed.cluster.deleting:
+        names = ", ".join(sorted(f"{p.name} on {p.node}" for p in observed.pods)[:4])
+        count = len(observed.pods)
+        return false(
+            Reason.OLD_PODS_LEAVING,
+            f"waiting for {count} pods of the previous cluster to terminate: {names}",
+        )
+    if observed.cluster.suspended:
         return _QUEUED
-    missing = _missing(seen)
+    missing = _missing(observed)
     if missing is None:
-        return yes(Reason.PODS_READY)
-    problem = _worst(seen, now) or Problem(Reason.PODS_PENDING, missing)
-    return no(problem.reason, problem.message)
+        return true(Reason.PODS_READY)
+    problem = _worst(observed, now) or Problem(Reason.PODS_PENDING, missing)
+    return false(problem.reason, problem.message)
 
 
-def cluster_created(seen: Observed) -> State:
-    """The condition once the cluster is there and no pod yet, so that nothing is written for that.
+def cluster_created(observed: Observed) -> State:
+    """The condition once the cluster exists without pods, so that this needs no write.
 
     Kueue suspends a RayCluster of its queues when it is created.
     """
-    spec = seen.job.spec
+    spec = observed.job.spec
     assert spec is not None
-    return _QUEUED if spec.queue_name else no(Reason.PODS_PENDING, _missing(seen) or "")
+    return _QUEUED if spec.queue_name else false(Reason.PODS_PENDING, _missing(observed) or "")
 
 
-def _missing(seen: Observed) -> str | None:
-    spec = seen.job.spec
+def _missing(observed: Observed) -> str | None:
+    spec = observed.job.spec
     assert spec is not None
-    wanted = {
+    required = {
         Role.HEAD: 1,
         Role.CONSUMER: spec.consumers.replicas,
         Role.PRODUCER: spec.producers.min_available,
     }
     lacking = [
-        f"{role}: {seen.ready(role)} of {count} ready"
-        for role, count in wanted.items()
-        if seen.ready(role) < count
+        f"{role}: {observed.ready(role)} of {count} ready"
+        for role, count in required.items()
+        if observed.ready(role) < count
     ]
     return "; ".join(lacking) or None
 
 
-def seconds_to_bind(seen: Observed, now: datetime) -> float | None:
-    """Seconds until a volume that is not there becomes a fault; None when none is awaited."""
-    return min(filter(None, (_binding(pod, now) for pod in seen.pods)), default=None)
+def seconds_to_bind(observed: Observed, now: datetime) -> float | None:
+    """Seconds until an unbound volume becomes a fault; None when no pod waits for one."""
+    return min(filter(None, (_binding(pod, now) for pod in observed.pods)), default=None)
 
 
-def _worst(seen: Observed, now: datetime) -> Problem | None:
-    """What to show: a pod that cannot be created, then the head's problem, then any other's."""
-    assert seen.cluster is not None
-    if seen.cluster.problem is not None:
-        return seen.cluster.problem
+def _worst(observed: Observed, now: datetime) -> Problem | None:
+    """The problem to report: a pod that cannot be created, then the head's, then any other's."""
+    assert observed.cluster is not None
+    if observed.cluster.problem is not None:
+        return observed.cluster.problem
     order = list(Role)
 
     def rank(pod: Pod) -> tuple[int, str]:
         return order.index(pod.role), pod.name
 
-    pods = sorted(seen.pods, key=rank)
+    pods = sorted(observed.pods, key=rank)
     return next((p.problem for p in pods if p.problem and not _binding(p, now)), None)
 
 
 def _binding(pod: Pod, now: datetime) -> float:
-    """Seconds for which a pod may still wait for its volume without a word."""
+    """Seconds for which a pod may wait for its volume before that is a fault."""
     if pod.problem is None:
         return 0.0
-    if pod.problem.reason != _TRIED_AGAIN and _UNBOUND not in pod.problem.message:
+    if pod.problem.reason != _CONFLICT and _UNBOUND not in pod.problem.message:
         return 0.0
     return max(0.0, BINDING_SECONDS - (now - pod.created).total_seconds())

@@ -1,4 +1,4 @@
-"""Finished jobs: what they used goes at once, they themselves after their time to live."""
+"""Finished jobs: their pods are deleted at once, the jobs after their time to live."""
 
 from datetime import datetime
 
@@ -6,9 +6,9 @@ from ..model.decision import Action, Decision, DeleteCluster, DeleteJob
 from ..model.observed import Observed
 
 
-def clean_up(seen: Observed, now: datetime) -> Decision:
-    """Free the pods; delete the job when `ttlSecondsAfterFinished` is over. The status is final."""
-    job, cluster = seen.job, seen.cluster
+def clean_up(observed: Observed, now: datetime) -> Decision:
+    """Delete the pods, and the job once `ttlSecondsAfterFinished` has passed."""
+    job, cluster = observed.job, observed.cluster
     actions: list[Action] = []
     if cluster is not None and not cluster.deleting:
         actions.append(DeleteCluster(cluster.uid))

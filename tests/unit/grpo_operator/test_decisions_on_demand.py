@@ -18,6 +18,7 @@ from grpo_operator.model.decision import (
 from grpo_trainer.spec import (
     Phase,
     Progress,
+    ProgressStatus,
     RunState,
 )
 from support.observations import (
@@ -72,6 +73,20 @@ def test_a_drained_run_frees_its_pods_and_then_rests():
     assert (resting.actions, resting.status.phase) == ((), Phase.SUSPENDED)
 
 
+@pytest.mark.parametrize(("code", "lost"), [(75, False), (1, True)])
+def test_a_suspension_without_a_checkpoint_reports_the_lost_steps(code, lost):
+    state = running(progress=ProgressStatus(step=5, total_steps=9))
+    first = decide(observed(job(state, suspend=True), ray_jobs=(ray_job(),)), NOW).status
+    ended = observed(job(first, suspend=True), ray_jobs=(ray_job(1, "FAILED", code),))
+    releasing = decide(ended, NOW)
+    suspended = decide(observed(job(releasing.status, suspend=True), **NOTHING), NOW)
+    text = "no checkpoint was written: 5 steps since the newest checkpoint are lost"
+    assert suspended.status.phase is Phase.SUSPENDED
+    assert suspended.message == (text if lost else "")
+    messages = {c.type: c.message for c in suspended.status.conditions}
+    assert messages["Suspended"] == suspended.message
+
+
 def test_a_suspension_that_is_revoked_goes_through_and_then_resumes():
     first = decide(observed(job(running(), suspend=True), ray_jobs=(ray_job(),)), NOW).status
     drained = decide(observed(job(first), ray_jobs=(ray_job(1, "FAILED", 75),)), NOW)
@@ -107,6 +122,7 @@ def test_preemption_is_a_new_attempt_but_no_failure():
     decision = decide(seen, NOW)
     assert (decision.actions, decision.status.phase) == ((), Phase.QUEUED)
     assert (decision.status.attempt, decision.status.restarts) == (2, 0)
+    assert decision.status.evictions == 1
 
 
 def test_producers_are_scaled_while_the_run_goes_on():

@@ -17,9 +17,7 @@ from grpo_operator.model.decision import (
 )
 from grpo_operator.model.observed import Problem, Role
 from grpo_operator.policies.retry import MAX_BACKOFF, backoff
-from grpo_trainer.spec import (
-    Phase,
-)
+from grpo_trainer.spec import CheckpointStatus, Phase, Progress, ProgressStatus, RunState
 from support.observations import (
     NOTHING,
     NOW,
@@ -65,14 +63,19 @@ def test_the_backoff_doubles_up_to_its_limit_with_some_jitter():
         ({"cluster": None, "pods": ()}, "ClusterLost"),
         ({"cluster": cluster(deleting=True)}, "ClusterLost"),
         ({"pods": pods()[1:]}, "HeadLost"),
-        ({"pods": (pod(Role.HEAD, created=at(-30)), *pods()[1:])}, "HeadLost"),
+        ({"pods": (pod(Role.HEAD, uid="another"), *pods()[1:])}, "HeadLost"),
         (
-            {"pods": (pod(Role.HEAD, ready=False, ready_changed=at(-61)), *pods()[1:])},
+            {
+                "pods": (
+                    pod(Role.HEAD, ready=False, ready_changed=at(-61), stopped=True),
+                    *pods()[1:],
+                )
+            },
             "HeadLost",
         ),
         ({"ray_jobs": ()}, "HeadLost"),
     ],
-    ids=["cluster gone", "cluster leaving", "no head", "new head", "dead node", "new container"],
+    ids=["cluster gone", "cluster leaving", "no head", "new head", "stopped head", "new container"],
 )
 def test_a_run_that_lost_its_head_starts_over_with_new_pods(world, reason):
     seen = observed(job(running()), **{"ray_jobs": None, **world})
@@ -84,16 +87,16 @@ def test_a_run_that_lost_its_head_starts_over_with_new_pods(world, reason):
     assert decision.actions == ((DELETE,) if live else ())
 
 
-def test_the_death_of_a_head_is_named():
-    heads = (pod(Role.HEAD, created=at(-30), last_termination="OOMKilled"), *pods()[1:])
+def test_the_end_of_a_head_is_named():
+    heads = (pod(Role.HEAD, uid="another", last_termination="OOMKilled"), *pods()[1:])
     decision = decide(observed(job(running()), pods=heads, ray_jobs=None), NOW)
     assert "OOMKilled" in decision.message
 
 
-def test_a_head_that_is_unready_for_a_moment_is_not_lost():
-    heads = (pod(Role.HEAD, ready=False, ready_changed=at(-59)), *pods()[1:])
+def test_a_stopped_head_has_a_minute_to_start_again():
+    heads = (pod(Role.HEAD, ready=False, ready_changed=at(-59), stopped=True), *pods()[1:])
     decision = decide(observed(job(running()), pods=heads, ray_jobs=None), NOW)
-    assert decision.status.phase is Phase.RUNNING
+    assert (decision.actions, decision.status.phase) == ((), Phase.RUNNING)
 
 
 def test_an_evicted_head_may_use_its_grace_period_for_a_checkpoint():
@@ -162,10 +165,123 @@ def test_a_job_that_waits_for_pods_wakes_at_its_startup_deadline():
     assert decide(seen, NOW).requeue_after == 20.0
 
 
-def test_pods_stuck_on_a_dead_node_fail_the_job_at_the_startup_deadline():
-    state = retrying(-100)
-    state = status(Phase.RETRYING, condition("ClusterReady", "False", at(-31)), attempt=2)
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_pods_stuck_on_a_lost_node_are_waited_for_without_a_deadline(restarts):
+    state = status(
+        Phase.RETRYING,
+        condition("ClusterReady", "False", at(-9999)),
+        attempt=2,
+        restarts=restarts,
+        evictions=1 - restarts,
+    )
     subject = job(state, startupDeadlineSeconds=30)
     decision = decide(observed(subject, cluster=None, ray_jobs=None), NOW)
-    assert decision.reason == "StartupDeadlineExceeded"
+    assert (decision.actions, decision.status.phase) == ((), Phase.RETRYING)
     assert "on node-0" in decision.message
+
+
+def test_a_restart_waits_for_capacity_without_the_startup_deadline():
+    state = retrying(-9999)
+    broken = tuple(replace(p, ready=False) for p in pods())
+    state = decide(observed(job(state), pods=broken, ray_jobs=None), at(-9000)).status
+    assert state.phase is Phase.STARTING
+    decision = decide(observed(job(state), pods=broken, ray_jobs=None), NOW)
+    assert (decision.actions, decision.status.phase) == ((), Phase.STARTING)
+    assert decision.requeue_after is None
+
+
+def test_a_refusal_is_the_cause_named_at_the_startup_deadline():
+    subject = job(startupDeadlineSeconds=30)
+    refused = Problem("QuotaExceeded", "exceeded quota: claims")
+    state = decide(observed(subject, problem=refused, **NOTHING), at(-30)).status
+    subject = job(state, startupDeadlineSeconds=30)
+    again = decide(observed(subject, **NOTHING), at(-10))
+    assert state_of(again, "ClusterReady") == ("False", "QuotaExceeded")
+    assert again.requeue_after == 10
+    decision = decide(observed(subject, **NOTHING), NOW)
+    assert (decision.status.phase, decision.reason) == (Phase.FAILED, "StartupDeadlineExceeded")
+    assert "QuotaExceeded: exceeded quota: claims" in decision.message
+
+
+def test_a_job_without_a_cluster_names_none():
+    refused = Problem("QuotaExceeded", "exceeded quota: claims")
+    decision = decide(observed(job(), problem=refused, **NOTHING), NOW)
+    assert (decision.status.ray_cluster_name, decision.status.selector) == (None, None)
+    created = decide(observed(job(), **NOTHING), NOW).status
+    assert created.ray_cluster_name == "math-0a1b2c3d"
+    assert "math-0a1b2c3d" in created.selector
+    lost = decide(observed(job(running()), **NOTHING), NOW).status
+    assert (lost.ray_cluster_name, lost.selector) == (None, None)
+
+
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.SUSPENDED, Phase.SUSPENDING])
+def test_the_active_deadline_does_not_run_while_queued_or_suspended(phase):
+    suspend = phase is not Phase.QUEUED
+    state = status(phase, attempt=1, start_time=at(-9999))
+    subject = job(state, suspend=suspend, activeDeadlineSeconds=60, queueName="gpus")
+    world = NOTHING if suspend else {"cluster": cluster(suspended=True), "pods": ()}
+    decision = decide(observed(subject, **world), NOW)
+    if phase is Phase.QUEUED:
+        decision = decide(observed(replace(subject, status=running(start_time=None))), NOW)
+    assert decision.status.phase is not Phase.FAILED
+
+
+def evicted_head(**fields):
+    head = pod(Role.HEAD, disruption="DeletionByTaintManager", **fields)
+    return (head, *pods()[1:])
+
+
+def test_an_eviction_of_the_head_uses_up_no_retry():
+    subject = job(running(), backoffLimit=0)
+    leaving = evicted_head(deletion_deadline=at(60))
+    during = decide(observed(subject, pods=leaving, ray_jobs=None), NOW)
+    assert (during.actions, during.status.phase) == ((), Phase.RUNNING)
+    assert state_of(during, "Training") == ("True", "Evicted")
+    subject = job(during.status, backoffLimit=0)
+    decision = decide(observed(subject, pods=pods()[1:], ray_jobs=None), NOW)
+    assert decision.status.phase is Phase.RETRYING
+    assert (decision.status.restarts, decision.status.evictions) == (0, 1)
+    assert state_of(decision, "Training") == ("False", "Evicted")
+    assert "DeletionByTaintManager" in decision.message
+
+
+def test_a_driver_that_fails_while_a_worker_is_evicted_uses_up_no_retry():
+    worker = pod(Role.CONSUMER, disruption="PreemptionByScheduler", deletion_deadline=at(30))
+    world = {"pods": (pods()[0], worker, *pods()[2:]), "ray_jobs": (ray_job(1, "FAILED", 1),)}
+    decision = decide(observed(job(running(), backoffLimit=0), **world), NOW)
+    assert decision.status.phase is Phase.RETRYING
+    assert (decision.status.restarts, decision.status.evictions) == (0, 1)
+
+
+def with_progress(step, checkpoint):
+    return Progress(
+        state=RunState.RUNNING,
+        attempt=2,
+        progress=ProgressStatus(step=step, total_steps=100),
+        checkpoint=CheckpointStatus(step=checkpoint, path=f"step-{checkpoint}", time=NOW),
+    )
+
+
+@pytest.mark.parametrize(
+    ("step", "checkpoint", "restarts"), [(25, 20, 2), (31, 20, 2), (29, 25, 2), (30, 25, 0)]
+)
+def test_sustained_progress_forgets_earlier_failures(step, checkpoint, restarts):
+    state = running(attempt=2, restarts=2, restart_step=20)
+    world = {"ray_jobs": (ray_job(2),), "progress": with_progress(step, checkpoint)}
+    assert decide(observed(job(state), **world), NOW).status.restarts == restarts
+
+
+def test_a_failure_records_the_newest_checkpoint_and_the_lost_steps():
+    state = running(
+        progress=ProgressStatus(step=17, total_steps=100),
+        checkpoint=CheckpointStatus(step=10, path="step-10", time=NOW),
+    )
+    decision = decide(observed(job(state), ray_jobs=(ray_job(1, "FAILED", 1),)), NOW)
+    assert decision.status.restart_step == 10
+    assert "7 steps since the newest checkpoint are lost" in decision.message
+
+
+@pytest.mark.parametrize("code", [1, 2, 65, 75, 130, 137, 139, 143, None])
+def test_every_exit_code_but_64_is_retried(code):
+    decision = decide(observed(job(running()), ray_jobs=(ray_job(1, "FAILED", code),)), NOW)
+    assert decision.status.phase is Phase.RETRYING

@@ -61,8 +61,46 @@ def test_a_job_without_a_volume_is_at_fault_in_a_cluster():
     assert "spec.storage" in parse_job(changed(JOB, "spec", {})).faults
 
 
-def test_a_field_of_a_newer_status_is_passed_over():
-    assert parse_job(changed(JOB, "status.novelty", 1)).status.attempt == 1
+def test_unknown_fields_of_a_newer_spec_are_ignored():
+    newer = changed(JOB, "spec.novelty", {"a": 1})
+    newer = changed(newer, "spec.sampling", {"temperature": 0.5, "novelty": True})
+    parsed = parse_job(newer)
+    assert parsed.faults == ""
+    assert (parsed.spec.seed, parsed.spec.sampling.temperature) == (3, 0.5)
+
+
+def test_unknown_fields_of_a_newer_status_are_ignored():
+    newer = changed(JOB, "status.novelty", 1)
+    newer = changed(newer, "status.progress", {"step": 4, "novelty": 1})
+    parsed = parse_job(newer)
+    assert (parsed.status.attempt, parsed.status.progress.step) == (1, 4)
+
+
+def test_conditions_of_a_newer_status_are_ignored_one_by_one():
+    conditions = [
+        {"type": "Novel", "status": "True"},
+        {"type": "Training", "status": "True", "reason": "Running", "severity": "High"},
+        {"type": "Stalled", "status": "Perhaps"},
+    ]
+    parsed = parse_job(changed(JOB, "status.conditions", conditions))
+    assert [(str(c.type), c.reason) for c in parsed.status.conditions] == [("Training", "Running")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase"),
+    [
+        ("Complete", Phase.SUCCEEDED),
+        ("Failed", Phase.FAILED),
+        ("Suspended", Phase.SUSPENDED),
+        ("Training", Phase.RUNNING),
+        ("Accepted", Phase.STARTING),
+    ],
+)
+def test_a_phase_of_a_newer_version_is_derived_from_the_conditions(kind, phase):
+    since = "2026-01-02T03:04:05Z"
+    conditions = [{"type": kind, "status": "True", "lastTransitionTime": since}]
+    newer = changed(JOB, "status.conditions", conditions)
+    assert parse_job(changed(newer, "status.phase", "Resizing")).status.phase is phase
 
 
 CLUSTER = {

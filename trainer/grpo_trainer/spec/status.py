@@ -123,6 +123,13 @@ class GRPOJobStatus(Record):
     conditions: tuple[Condition, ...] = ()
     attempt: NonNegativeInt = 0
     restarts: NonNegativeInt = 0
+    """Failures since the last sustained progress; `backoffLimit` of them are retried."""
+    restart_step: NonNegativeInt = 0
+    """Step of the newest checkpoint at the last failure."""
+    evictions: NonNegativeInt = 0
+    """Attempts that ended by an eviction or preemption; they are not failures."""
+    head_pod_uid: Annotated[str | None, Field(alias="headPodUID")] = None
+    """UID of the head pod that the newest attempt was submitted to."""
     ray_cluster_name: str | None = None
     start_time: datetime | None = None
     completion_time: datetime | None = None
@@ -131,4 +138,4 @@ class GRPOJobStatus(Record):
     metrics: MetricsStatus = MetricsStatus()
     workers: WorkersStatus = WorkersStatus()
     checkpoint: CheckpointStatus | None = None
-    selector: str = ""
+    selector: str | None = None

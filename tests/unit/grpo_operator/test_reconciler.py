@@ -225,7 +225,7 @@ async def test_pods_that_come_one_by_one_are_not_written_one_by_one(
 
 
 async def test_what_waited_is_written_when_its_time_has_come(api, reconciler, waiting_for_pods):
-    reconciler.pace.seconds = 0.0
+    reconciler.throttle.seconds = 0.0
     api.put(PODS, raw_pod("producers", waiting="ImagePullBackOff"))
     await reconciler.reconcile(KEY, 0.0)
     api.put(PODS, raw_pod("producers", 1, ready=True))
