@@ -35,6 +35,12 @@ class Metrics:
             ["job_namespace", "grpojob"],
             registry=registry,
         )
+        self.silent_heads = Gauge(
+            f"{_PREFIX}silent_heads",
+            "1 for each job whose head does not respond; its run is left alone",
+            ["job_namespace", "grpojob"],
+            registry=registry,
+        )
         self.job_ready_seconds = Histogram(
             f"{_PREFIX}job_ready_seconds",
             "Time from a job's first start until its driver runs",

@@ -103,6 +103,7 @@ FAILED = operator("failed_jobs", job_namespace="team", grpojob="a")
 FAILED_BEFORE = operator("failed_jobs", job_namespace="team", grpojob="b")
 UNSERVED = operator("unserved_namespaces")
 ERRORS = operator("reconcile_errors_total", reason="Forbidden")
+SILENT = operator("silent_heads", job_namespace="team", grpojob="a")
 RETRIES = operator("retries_total", reason="HeadLost")
 
 CASES = [
@@ -110,6 +111,8 @@ CASES = [
     silent("GRPOJobStalled", "no step for a quarter of an hour", {STEP: "0+1x105 105x14"}),
     silent("GRPOJobStalled", "a step every eight minutes", {STEP: "0x7 1x7 2x7 3x7 4x7 5x7 6x7"}),
     silent("GRPOJobStalled", "the job has ended", {STEP: "0+1x60 60x5 stale"}),
+    fires("GRPOHeadNotAnswering", "for an hour", {SILENT: "_x59 1x60"}),
+    silent("GRPOHeadNotAnswering", "for five minutes", {SILENT: "_x114 1x5"}),
     fires("GRPOConsumersIdle", "half of the time is waiting", waiting(30, stale=1)),
     silent("GRPOConsumersIdle", "a tenth of the time is waiting", waiting(6, stale=1)),
     silent("GRPOConsumersIdle", "a synchronous job waits by design", waiting(30, stale=0)),

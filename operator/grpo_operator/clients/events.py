@@ -16,12 +16,18 @@ from .kube import Kube
 
 log = logging.getLogger(__name__)
 _WARNINGS = frozenset({Phase.RETRYING, Phase.FAILED})
+_REPORTED = {
+    ConditionType.CLUSTER_READY: ConditionStatus.FALSE,
+    ConditionType.TRAINING: ConditionStatus.UNKNOWN,
+}
+"""Conditions whose new reasons are reported while they have this status."""
 _MAX_MESSAGE = 1000
 
 
 @dataclass(frozen=True)
 class Recorder:
-    """Writes an Event for each change of phase, and for each new reason for not starting."""
+    """Writes an Event for each change of phase, for each new reason for not starting, and when a
+    head stops responding."""
 
     kube: Kube
     identity: str
@@ -34,14 +40,14 @@ class Recorder:
             message = decision.message or f"{old.phase} -> {new.phase}"
             await self._write(job, new.phase in _WARNINGS, decision.reason, message)
             return
-        before, after = (find_condition(s, ConditionType.CLUSTER_READY) for s in (old, new))
-        if after is None or after.status is not ConditionStatus.FALSE:
-            return
-        if after.reason in USUAL_REASONS:
-            return
-        if before is None or before.reason != after.reason:
-            log.info("%s: %s", after.reason, after.message)
-            await self._write(job, True, after.reason, after.message or "the pods are not ready")
+        for kind, value in _REPORTED.items():
+            before, after = (find_condition(status, kind) for status in (old, new))
+            if after is None or after.status is not value or after.reason in USUAL_REASONS:
+                continue
+            if before is None or before.reason != after.reason:
+                log.info("%s: %s", after.reason, after.message)
+                message = after.message or "the pods are not ready"
+                await self._write(job, True, after.reason, message)
 
     async def _write(self, job: Job, warning: bool, reason: str, message: str) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

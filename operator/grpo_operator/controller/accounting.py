@@ -6,7 +6,7 @@ from datetime import datetime
 from grpo_trainer.spec import ConditionStatus, ConditionType, GRPOJobStatus, Phase
 
 from ..metrics import Metrics
-from ..model.conditions import find_condition, since
+from ..model.conditions import attempt_started, find_condition
 from ..model.observed import Job, Problem
 from ..policies.retry import backoff
 from ..render import accelerators
@@ -19,29 +19,31 @@ class Accounting:
 
     metrics: Metrics
     _phases: dict[Key, Phase] = field(default_factory=dict)
+    _silent: set[Key] = field(default_factory=set)
     _refusals: dict[Key, int] = field(default_factory=dict)
 
     def seen(self, job: Job) -> None:
         """Update the number of jobs in each phase."""
-        self._set_phase((job.namespace, job.name), job.status.phase)
+        self._set_status((job.namespace, job.name), job.status)
 
     def forget(self, key: Key) -> None:
         """Drop the records of a job that is gone."""
-        self._set_phase(key, None)
+        self._set_status(key, None)
         self._refusals.pop(key, None)
 
     def changed(self, job: Job, new: GRPOJobStatus, latency: float) -> None:
         """A status was written; `latency` is in seconds since the event that caused it."""
         self.metrics.status_latency_seconds.observe(latency)
         old = job.status
-        self._set_phase((job.namespace, job.name), new.phase)
+        self._set_status((job.namespace, job.name), new)
         first = old.progress.step == 0 and old.restarts == 0
         if new.phase is Phase.RUNNING and old.phase is not Phase.RUNNING and first:
             waited = _elapsed(new.start_time, _training_since(new))
             self.metrics.job_ready_seconds.observe(waited)
         failed = find_condition(new, ConditionType.TRAINING)
         gave_up = new.phase is Phase.FAILED and old.phase is not Phase.FAILED
-        if failed is not None and (new.restarts > old.restarts or gave_up):
+        lost = new.restarts > old.restarts or new.evictions > old.evictions
+        if failed is not None and (lost or gave_up):
             self.metrics.retries.labels(failed.reason).inc()
             self.metrics.lost_accelerator_seconds.inc(_lost(job, failed.last_transition_time))
 
@@ -59,6 +61,16 @@ class Accounting:
         self._refusals[key] = self._refusals.get(key, 0) + 1
         return backoff(job.uid, self._refusals[key])
 
+    def _set_status(self, key: Key, status: GRPOJobStatus | None) -> None:
+        training = find_condition(status, ConditionType.TRAINING) if status is not None else None
+        if training is not None and training.status is ConditionStatus.UNKNOWN:
+            self._silent.add(key)
+            self.metrics.silent_heads.labels(*key).set(1)
+        elif key in self._silent:
+            self._silent.remove(key)
+            self.metrics.silent_heads.remove(*key)
+        self._set_phase(key, status.phase if status is not None else None)
+
     def _set_phase(self, key: Key, phase: Phase | None) -> None:
         old = self._phases.pop(key, None)
         if old is not None:
@@ -73,7 +85,8 @@ class Accounting:
 
 
 def _training_since(status: GRPOJobStatus) -> datetime | None:
-    return since(status, ConditionType.TRAINING, ConditionStatus.TRUE)
+    training = find_condition(status, ConditionType.TRAINING)
+    return training.last_transition_time if training and attempt_started(status) else None
 
 
 def _elapsed(start: datetime | None, end: datetime | None) -> float:

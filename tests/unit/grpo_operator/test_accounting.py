@@ -24,6 +24,16 @@ def test_jobs_are_counted_by_their_present_phase():
     assert value(accounting, "jobs", phase="Running") == 0
 
 
+def test_a_head_that_does_not_respond_is_counted_until_it_does():
+    accounting = Accounting(Metrics())
+    silent = decide(observed(job(running()), ray_jobs=None, silent_since=at(-60)), NOW).status
+    accounting.changed(job(running()), silent, latency=0.1)
+    labels = {"job_namespace": "lab", "grpojob": "math"}
+    assert value(accounting, "silent_heads", **labels) == 1
+    accounting.changed(job(silent), running(), latency=0.1)
+    assert value(accounting, "silent_heads", **labels) is None
+
+
 def fail(state):
     accounting = Accounting(Metrics())
     subject = job(state)

@@ -57,6 +57,16 @@ async def test_a_cause_without_words_is_told_in_some(api):
     assert api.events == [("Warning", "FailedCreateHeadPod", "the pods are not ready")]
 
 
+async def test_a_head_that_stops_responding_is_reported_once(api):
+    text = "attempt 1: the head does not respond"
+    found = condition("Training", "Unknown", reason="HeadNotAnswering")
+    silent = status(Phase.RUNNING, found.model_copy(update={"message": text}))
+    await changed(api, running(), silent)
+    await changed(api, silent, silent.model_copy(update={"attempt": 1}))
+    await changed(api, silent, running())
+    assert api.events == [("Warning", "HeadNotAnswering", text)]
+
+
 async def test_what_every_start_goes_through_is_not_told(api):
     await changed(api, waiting("Creating"), waiting("PodsPending", "head: 0 of 1 ready"))
     assert api.events == []
