@@ -1,4 +1,4 @@
-"""One line a record, as JSON or plain, with the job it is about."""
+"""Log lines, as JSON or plain text, with the job that is reconciled."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ from .controller.workers import current_job
 
 
 class JsonFormatter(logging.Formatter):
-    """A JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC)
@@ -34,11 +34,11 @@ class PlainFormatter(logging.Formatter):
 
 
 def configure(form: str, level: str) -> None:
-    """Set up the root logger; kopf's own chatter starts at warnings."""
+    """Set up the root logger; kopf logs from warnings on."""
     handler = logging.StreamHandler(sys.stderr)
     plain = PlainFormatter("%(asctime)s %(levelname)s [%(job)s] %(message)s")
     handler.setFormatter(JsonFormatter() if form == "json" else plain)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    # It warns that signals are not its own, which they are not meant to be.
+    # It warns that it does not handle signals, which is intended.
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)

@@ -27,13 +27,13 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How this replica of the operator runs."""
+    """Settings of this replica of the operator."""
 
     images: Images = Images()
     namespaces: tuple[str, ...] = ()
     """Namespaces to serve; all when empty."""
     head_url_template: str = "http://{service}.{namespace}.svc:{port}"
-    """Base URL of a head's port; outside a cluster its Services have no names."""
+    """Base URL of a head's port; outside a cluster Services have no DNS names."""
     identity: str = "grpo-operator"
     """Name of this replica in the Lease."""
     lease_namespace: str = "default"
@@ -44,11 +44,11 @@ class Settings:
     log_format: str = "json"
     log_level: str = "INFO"
     concurrency: int = 32
-    """Calls to the API server in the same moment."""
+    """Concurrent calls to the API server."""
     status_seconds: int = 15
-    """Least time between two writes of a job's status that tell of nothing but progress."""
+    """Minimum time between two writes of a job's status for progress alone."""
     network_access: NetworkAccess | None = None
-    """Who reaches the pods of a job beside its own; None: no NetworkPolicy is made."""
+    """Peers that may connect to the pods of a job; None creates no NetworkPolicy."""
 
     defaults: JobDefaults = field(default_factory=JobDefaults)
     """Defaults for the pods of all jobs."""
@@ -61,7 +61,7 @@ class Settings:
     def from_environment(cls, env: Mapping[str, str] = os.environ) -> "Settings":
         """Read GRPO_* and POD_* variables.
 
-        Raises ValueError that names the variable, its value and what is legal.
+        Raises ValueError that names the variable, its value and what it must be.
         """
         own = cls()
         images = Images(
@@ -92,14 +92,16 @@ class Settings:
 def _choice(env: Mapping[str, str], name: str, legal: tuple[str, ...]) -> str:
     value = env.get(name, legal[0])
     if value not in legal:
-        raise ValueError(f"{name}: {value!r} is not legal: one of {', '.join(legal)}")
+        raise ValueError(f"{name}: Invalid value: {value!r}: must be one of {', '.join(legal)}")
     return value
 
 
 def _text(env: Mapping[str, str], name: str, default: str) -> str:
     value = env.get(name, default)
     if not value.strip():
-        raise ValueError(f"{name}: {value!r} is not legal: leave it out, or name one")
+        raise ValueError(
+            f"{name}: Invalid value: {value!r}: must not be empty; unset it for the default"
+        )
     return value
 
 
@@ -108,7 +110,8 @@ def _namespaces(env: Mapping[str, str]) -> tuple[str, ...]:
     value = env.get(name, "")
     names = tuple(part.strip() for part in value.split(",") if part.strip())
     if not all(map(_NAMESPACE.fullmatch, names)):
-        raise ValueError(f"{name}: {value!r} is not legal: names of namespaces, with commas")
+        must = "must be names of namespaces, separated by commas"
+        raise ValueError(f"{name}: Invalid value: {value!r}: {must}")
     return names
 
 
@@ -118,7 +121,7 @@ def _number(
     value = env.get(name, str(default))
     legal = f"at least {least}" + (f" and at most {most}" if most is not None else "")
     if not value.isdecimal() or int(value) < least or (most is not None and int(value) > most):
-        raise ValueError(f"{name}: {value!r} is not legal: a whole number, {legal}")
+        raise ValueError(f"{name}: Invalid value: {value!r}: must be an integer, {legal}")
     return int(value)
 
 
@@ -131,5 +134,6 @@ def _template(env: Mapping[str, str], default: str) -> str:
         url = ""
     if not url.startswith(("http://", "https://")):
         fields = "{service}, {namespace} and {port}"
-        raise ValueError(f"{name}: {value!r} is not legal: an http(s) URL with {fields}")
+        must = f"must be an http(s) URL with {fields}"
+        raise ValueError(f"{name}: Invalid value: {value!r}: {must}")
     return value

@@ -39,7 +39,7 @@ def test_bad_settings_are_named_before_anything_else():
     answer = run("-m", "grpo_operator", GRPO_LISTEN_PORT="http")
     assert answer.returncode == 2
     assert answer.stderr.strip() == (
-        "GRPO_LISTEN_PORT: 'http' is not legal: a whole number, at least 0 and at most 65535"
+        "GRPO_LISTEN_PORT: Invalid value: 'http': must be an integer, at least 0 and at most 65535"
     )
 
 
