@@ -128,7 +128,7 @@ class GRPOJobStatus(Record):
     """Step of the newest checkpoint at the last failure."""
     evictions: NonNegativeInt = 0
     """Attempts that ended by an eviction or preemption; they are not failures."""
-    head_pod_uid: Annotated[str | None, Field(alias="headPodUID")] = None
+    head_pod_uid: str | None = None
     """UID of the head pod that the newest attempt was submitted to."""
     ray_cluster_name: str | None = None
     start_time: datetime | None = None
