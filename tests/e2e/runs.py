@@ -18,7 +18,8 @@ STEADY = "steady"
 START_SECONDS = 600
 """From creation to the first step, on a machine of two CPUs."""
 _ONE_THREAD = {"name": "OMP_NUM_THREADS", "value": "1"}
-_SMALL = {"resources": {"requests": {"cpu": "100m", "memory": "512Mi"}}}
+_REQUESTS, _LIMITS = {"cpu": "100m", "memory": "512Mi"}, {"memory": "8Gi"}
+_SMALL = {"resources": {"requests": _REQUESTS, "limits": _LIMITS}}
 
 
 def quickstart(name: str, **changes: Any) -> Object:
