@@ -137,13 +137,13 @@ ACROSS_FIELDS = [
 
 @pytest.fixture
 async def server(api: client.ApiClient) -> client.CustomObjectsApi:
-    """An API server that knows GRPOJobs."""
+    """An API server with the definition of GRPOJob."""
     await install_definition(api)
     return client.CustomObjectsApi(api)
 
 
 async def refusal(server: client.CustomObjectsApi, body: dict[str, object]) -> str:
-    """What the API server says to it."""
+    """The message with which the API server refuses a manifest."""
     with pytest.raises(client.ApiException) as error:
         await server.create_namespaced_custom_object(
             GROUP, VERSION, "default", PLURAL, body, dry_run="All"

@@ -53,7 +53,7 @@ def group(
 
 
 def completions() -> st.SearchStrategy[Completion]:
-    """Completions of up to 6 tokens, some with unknown log-probabilities, some cut at the limit."""
+    """Completions of up to 6 tokens, some with unknown log-probabilities, some truncated."""
     logprob = st.sampled_from([-0.1, -0.7, -2.0, -6.0, float("nan"), float("-inf")])
     token = st.tuples(st.integers(1, VOCABULARY - 1), logprob)
     return st.builds(

@@ -59,8 +59,8 @@ def test_a_completion_that_could_not_be_scored_leaves_the_loss_and_the_denominat
 
 
 def test_a_truncated_completion_leaves_loss_denominators_and_group_mean_when_masked():
-    cut = completion([3, 4, 5], finish_reason=FinishReason.LENGTH)
-    completions = [completion([3]), completion([4]), completion([5]), cut]
+    truncated = completion([3, 4, 5], finish_reason=FinishReason.LENGTH)
+    completions = [completion([3]), completion([4]), completion([5]), truncated]
     step = build(
         [group([1.0, 1.0, 0.0, 0.0], completions)], algorithm=algorithm(mask_truncated=True)
     )
@@ -72,8 +72,8 @@ def test_a_truncated_completion_leaves_loss_denominators_and_group_mean_when_mas
 
 
 def test_a_truncated_completion_is_trained_on_when_not_masked():
-    cut = completion([3, 4, 5], finish_reason=FinishReason.LENGTH)
-    step = build([group([1.0, 0.0], [completion([3]), cut])])
+    truncated = completion([3, 4, 5], finish_reason=FinishReason.LENGTH)
+    step = build([group([1.0, 0.0], [completion([3]), truncated])])
     assert step.denominators == Denominators(samples=2, tokens=4)
 
 
@@ -84,9 +84,9 @@ def test_a_completion_that_stops_on_its_last_allowed_token_is_not_truncated():
 
 
 def test_all_masked_leaves_zero_denominators_and_one_empty_micro_batch_for_each_rank():
-    cut = [completion([3, 4], finish_reason=FinishReason.LENGTH)] * 4
+    truncated = [completion([3, 4], finish_reason=FinishReason.LENGTH)] * 4
     step = build(
-        [group([1.0, 0.0, 1.0, 0.0], cut)],
+        [group([1.0, 0.0, 1.0, 0.0], truncated)],
         algorithm=algorithm(mask_truncated=True),
         data_parallel=2,
         multiple_of=8,
@@ -163,8 +163,10 @@ def test_groups_of_constant_reward_are_reported_as_such_although_rewards_differ(
 
 
 def test_statistics_describe_the_completions():
-    cut = completion([3, 4, 5, 6], finish_reason=FinishReason.LENGTH)
-    first = group([4.0, 0.0, None], [completion([3]), cut, completion([4])], prompt_ids=[1, 2, 3])
+    truncated = completion([3, 4, 5, 6], finish_reason=FinishReason.LENGTH)
+    first = group(
+        [4.0, 0.0, None], [completion([3]), truncated, completion([4])], prompt_ids=[1, 2, 3]
+    )
     step = build([first, group([2.0, 2.0])])
     statistics = step.statistics
     assert statistics.samples == 5

@@ -1,4 +1,4 @@
-"""Log-probabilities of drawn tokens: the sampling distribution, chunks, entropy, memory."""
+"""Log-probabilities of sampled tokens: the sampling distribution, chunks, entropy, memory."""
 
 import pytest
 import torch
@@ -88,12 +88,12 @@ def test_temperature_0_puts_all_mass_on_the_first_of_the_most_likely():
 @pytest.mark.parametrize(("top_k", "top_p"), RESTRICTIONS)
 def test_a_sampled_token_has_the_same_logprob_in_training(top_k, top_p):
     logits = random_logits(3, rows=50).bfloat16()
-    drawn_from = sampling_distribution(logits, 0.6, top_k, top_p)
-    drawn = torch.multinomial(
-        drawn_from.exp(), 1, generator=torch.Generator().manual_seed(0)
+    sampled_from = sampling_distribution(logits, 0.6, top_k, top_p)
+    sampled = torch.multinomial(
+        sampled_from.exp(), 1, generator=torch.Generator().manual_seed(0)
     ).squeeze(1)
-    trained = token_logprobs(logits, drawn, temperature=0.6, top_k=top_k, top_p=top_p, chunk=7)
-    ratio = (trained.logprobs - drawn_from[torch.arange(50), drawn]).exp()
+    trained = token_logprobs(logits, sampled, temperature=0.6, top_k=top_k, top_p=top_p, chunk=7)
+    ratio = (trained.logprobs - sampled_from[torch.arange(50), sampled]).exp()
     assert torch.equal(ratio, torch.ones(50))
 
 

@@ -15,7 +15,7 @@ LEASE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Scenario:
-    """What happens, and how often; `timing` seeds everything but the fate of a group."""
+    """What happens, and how often; `timing` seeds everything but the outcome of a group."""
 
     timing: int = 0
     producers: int = 2
@@ -86,8 +86,8 @@ class Simulation:
         return self.random.random() < rate
 
     def _keeps(self, serial: int, version: int) -> bool:
-        fate = random.Random(f"{serial}/{version}").random()
-        return fate >= self.scenario.filter_rate
+        outcome = random.Random(f"{serial}/{version}").random()
+        return outcome >= self.scenario.filter_rate
 
     # Producers
 

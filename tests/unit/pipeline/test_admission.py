@@ -1,4 +1,4 @@
-"""How many prompts may start: staleness, capacity, what the next step wants, the last step."""
+"""How many prompts may start: staleness, capacity, the groups of the next step, the last step."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""How a run of the buffer ends early or goes on from a checkpoint: reset, resume, close, abort."""
+"""How a run of the buffer ends early or resumes from a checkpoint: reset, resume, close, abort."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The order of prompts and the ledger of their fates: episodes, repeated offers, resume."""
+"""The order of prompts and their outcomes: episodes, requeued prompts, resume."""
 
 import json
 import random
@@ -105,13 +105,13 @@ def test_a_source_is_exhausted_when_no_new_and_no_requeued_prompt_is_left():
 
 def test_outcomes_are_counted():
     source = PromptSource(6, episodes=1, seed=0)
-    for fate in (
+    for outcome in (
         PromptOutcome.TRAINED,
         PromptOutcome.FILTERED,
         PromptOutcome.TRAINED,
         PromptOutcome.DROPPED,
     ):
-        source.finish(source.take().serial, fate)
+        source.finish(source.take().serial, outcome)
 
     assert source.counts == GroupCounts(trained=2, filtered=1, dropped=1, requeued=0)
 

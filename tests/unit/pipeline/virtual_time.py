@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps to the next timer, and that fails where nothing could go on."""
+"""An event loop whose clock jumps to the next timer, and that fails on a deadlock."""
 
 import asyncio
 import selectors
@@ -23,7 +23,7 @@ class _JumpingSelector(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> Any:
         self._iterations_left -= 1
         if timeout is None:
-            raise DeadlockError("no task can go on, and no timer is set")
+            raise DeadlockError("no task can continue, and no timer is set")
         if self._iterations_left < 0:
             raise DeadlockError("the run does not end")
         self.now += timeout
@@ -48,7 +48,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def settled(task: "asyncio.Task[T]") -> bool:
-    """Let everything that can go on go on, then tell whether the task is done."""
+    """Run everything that can continue, then return whether the task is done."""
     for _ in range(10):
         await asyncio.sleep(0)
     return task.done()

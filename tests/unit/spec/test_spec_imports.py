@@ -1,4 +1,4 @@
-"""The spec stands on pydantic and the standard library: the operator's image holds nothing else."""
+"""The spec imports pydantic and the standard library only: the operator's image has no more."""
 
 import subprocess
 import sys

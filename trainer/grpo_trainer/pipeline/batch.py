@@ -11,7 +11,7 @@ class Versioned(Protocol):
 
     @property
     def version(self) -> int:
-        """The oldest weight version that drew any of its tokens."""
+        """The oldest weight version that sampled any of its tokens."""
 
 
 GroupT = TypeVar("GroupT", bound=Versioned)

@@ -27,7 +27,7 @@ class Fault:
     """What the value must be, what is required, or why the field is forbidden; may be empty."""
     kind: FaultKind = FaultKind.INVALID
     reads: tuple[str, ...] = ()
-    """Fields that a rule across fields compares: it says nothing where one of them is invalid."""
+    """Fields that a rule across fields compares; not reported where one of them is invalid."""
 
     def __str__(self) -> str:
         value = [_shown(self.value)] if self.kind is FaultKind.INVALID else []

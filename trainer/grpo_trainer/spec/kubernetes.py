@@ -73,7 +73,7 @@ _SUFFIXES = {
 
 
 def quantity_value(quantity: str | int) -> Decimal:
-    """The number that a valid quantity stands for: 32Gi is 34359738368."""
+    """The number of a valid quantity: 32Gi is 34359738368."""
     text = str(quantity)
     suffix = next((s for s in sorted(_SUFFIXES, key=len, reverse=True) if text.endswith(s)), "")
     return Decimal(text.removesuffix(suffix)) * _SUFFIXES.get(suffix, Decimal(1))
