@@ -103,7 +103,7 @@ async def test_a_program_learns_nothing_of_token_and_environment(head: Head) -> 
     job = await head.runs.jobs.get(STEADY)
     name = head.runs.deployment.run_directory(job).name
     encoded = head.runs.deployment.kubectl(
-        "get", "secret", name, "-n", head.runs.namespace, "-o=jsonpath={.data.token}"
+        "get", "secret", f"{name}-token", "-n", head.runs.namespace, "-o=jsonpath={.data.token}"
     )
     token = base64.b64decode(encoded).decode()
     assert head.python(ENVIRONMENT).count(token) >= 3

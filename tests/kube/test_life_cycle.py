@@ -64,15 +64,17 @@ async def test_the_children_are_as_rendered(operator: Operator, jobs: Jobs, ray:
     name = f"job-{job['metadata']['uid'][:8]}"
     assert cluster["metadata"]["name"] == name == job["status"]["rayClusterName"]
     core = client.CoreV1Api(jobs.api)
-    secret = await core.read_namespaced_secret(name, jobs.namespace)
+    secret = await core.read_namespaced_secret(f"{name}-token", jobs.namespace)
     assert head.token == base64.b64decode(secret.data["token"]).decode()
     claim = await core.read_namespaced_persistent_volume_claim(name, jobs.namespace)
     assert not claim.metadata.owner_references, "the claim outlives the job"
-    config = await core.read_namespaced_config_map(name, jobs.namespace)
+    own = {"label_selector": f"{UID_LABEL}={job['metadata']['uid']}"}
+    (config,) = (await core.list_namespaced_config_map(jobs.namespace, **own)).items
     assert set(config.data) == {"spec.json", "drain.py"}
-    policy = await client.NetworkingV1Api(jobs.api).read_namespaced_network_policy(
-        name, jobs.namespace
-    )
+    assert config.immutable
+    (policy,) = (
+        await client.NetworkingV1Api(jobs.api).list_namespaced_network_policy(jobs.namespace, **own)
+    ).items
     assert policy.spec.pod_selector.match_labels == {UID_LABEL: job["metadata"]["uid"]}
     service = await core.read_namespaced_service(f"{name}-head-svc", jobs.namespace)
     ports = {port.name: port.port for port in service.spec.ports}

@@ -47,6 +47,8 @@ async def keep_watching(
 ) -> None:
     """Watch until cancelled; `ready` is set while watches run. Empty `namespaces` are all."""
     scopes: Sequence[str | None] = namespaces or (None,)
+    for resource in SELECTORS:
+        metrics.invalid_objects.labels(resource.plural)  # so that the series begin at 0
     while True:
         served = await _readable(kube, scopes)
         metrics.unserved_namespaces.set(len(scopes) - len(served))
