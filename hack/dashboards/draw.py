@@ -36,6 +36,8 @@ _NAMED = {"blue": "#3274d9", "green": "#56a64b", "yellow": "#d9a406", "red": "#e
 _STEPS = 240
 _INCHES_PER_COLUMN, _INCHES_PER_LINE = 0.6, 0.38
 _SECONDS = ((1e3, "ms"), (1.0, "s"), (1 / 60, "min"))
+_SUFFIX = "suffix:"
+"""Prefix of a unit of our own in Grafana; it is shown in the title, ticks are plain numbers."""
 _CARD, _GRID, _TEXT = "#f5f6f8", "#dfe2e6", "#24292e"
 
 
@@ -130,20 +132,25 @@ def _draw(
     figures = panel["type"] == "stat"
     margins = (0.15, 0.25, 0.15, 0.45) if figures else (0.62, 0.72, 0.3, 0.48)
     axes = figure.add_axes(inside(*margins), facecolor=_CARD)
-    axes.set_title(panel["title"], loc="left", fontsize=10, color=_TEXT)
+    unit = panel["fieldConfig"]["defaults"]["unit"]
+    title = panel["title"] + (f" [{unit.removeprefix(_SUFFIX).strip()}]" if _SUFFIX in unit else "")
+    axes.set_title(title, loc="left", fontsize=10, color=_TEXT)
     (_figures if figures else _graph)(axes, panel, lines)
 
 
 def _figures(axes: Axes, panel: Panel, lines: list[Line]) -> None:
     """The newest value of each line, in the colour of its threshold."""
     axes.axis("off")
+    size = 19 if panel["gridPos"]["w"] > 2 else 15
     defaults = panel["fieldConfig"]["defaults"]
     for i, line in enumerate(lines):
         value = next(v for v in reversed(line.values) if not math.isnan(v))
         at = (i + 0.5) / len(lines)
         color = _NAMED[_level(defaults["thresholds"]["steps"], value)]
         text = _text(value, defaults["unit"], defaults.get("decimals"))
-        axes.text(at, 0.45, text, fontsize=19, weight="bold", color=color, ha="center", va="center")
+        axes.text(
+            at, 0.45, text, fontsize=size, weight="bold", color=color, ha="center", va="center"
+        )
         if len(lines) > 1:
             axes.text(at, -0.05, line.legend, fontsize=8, color=_TEXT, ha="center")
     if not lines:
@@ -156,10 +163,14 @@ def _level(steps: list[dict[str, Any]], value: float) -> str:
 
 
 def _graph(axes: Axes, panel: Panel, lines: list[Line]) -> None:
+    if not lines:
+        axes.axis("off")
+        axes.text(0.5, 0.5, "no data", fontsize=10, color=_TEXT, ha="center")
+        return
     defaults = panel["fieldConfig"]["defaults"]
     stacked = "stacking" in defaults["custom"]
     colors = [_COLORS[i % len(_COLORS)] for i in range(len(lines))]
-    if stacked and lines:
+    if stacked:
         heights = [[0.0 if math.isnan(v) else v for v in line.values] for line in lines]
         legends = [line.legend for line in lines]
         axes.stackplot(lines[0].times, heights, labels=legends, colors=colors, alpha=0.75)
@@ -167,16 +178,15 @@ def _graph(axes: Axes, panel: Panel, lines: list[Line]) -> None:
         if not stacked:
             axes.plot(line.times, line.values, label=line.legend, color=color, linewidth=1.4)
     _frame(axes, defaults, lines)
-    if lines:
-        axes.legend(
-            loc="upper left",
-            bbox_to_anchor=(-0.02, -0.14),
-            ncols=6,
-            fontsize=7.5,
-            frameon=False,
-            handlelength=1.2,
-            columnspacing=1.2,
-        )
+    axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(-0.02, -0.14),
+        ncols=6,
+        fontsize=7.5,
+        frameon=False,
+        handlelength=1.2,
+        columnspacing=1.2,
+    )
 
 
 def _frame(axes: Axes, defaults: Mapping[str, Any], lines: list[Line]) -> None:
@@ -213,10 +223,9 @@ def _text(value: float, unit: str, decimals: int | None) -> str:
         elif abs(value) >= 120:
             scale, name = _SECONDS[2]
         return f"{value * scale:.3g} {name}"
-    suffix = unit.removeprefix("suffix:") if unit.startswith("suffix:") else ""
     if abs(value) >= 10_000:
-        return f"{value / 1000:.3g} K{suffix}"
-    return (f"{value:.4g}" if decimals is None else f"{value:.{decimals}f}") + suffix
+        return f"{value / 1000:.3g} K"
+    return f"{value:.4g}" if decimals is None else f"{value:.{decimals}f}"
 
 
 def main() -> None:
