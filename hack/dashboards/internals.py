@@ -82,7 +82,7 @@ UPDATE = Row(
         ),
         Graph(
             "KL from the reference policy",
-            "k3 estimate per token; 0 when klCoefficient is 0, without a reference policy. Good: "
+            "Estimate per token; 0 when klCoefficient is 0, without a reference policy. Good: "
             "grows slowly. Above 1 the policy is far from the reference: lower the learning rate "
             "or raise klCoefficient.",
             (Query(newest("grpo_kl"), "KL"),),

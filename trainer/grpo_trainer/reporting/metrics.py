@@ -18,7 +18,7 @@ METRICS: tuple[Metric, ...] = (
         gauge("grpo_loss", "Loss of the step.", lambda r: r.sums.loss),
         gauge(
             "grpo_kl",
-            "KL divergence from the reference policy per token, k3 estimate.",
+            "KL divergence from the reference policy per token, estimated by klForm.",
             lambda r: r.sums.per_token(r.sums.kl),
         ),
         gauge(
