@@ -2,7 +2,7 @@
 
 Aspects: every layout (data, tensor, pipeline parallel, ZeRO) and every micro-batch size follows the
 same path as one plain process; the reference policy takes part; exported weights load into
-transformers; a saved and restored run goes on exactly.
+transformers; a saved and restored run continues exactly.
 """
 
 import json
@@ -108,7 +108,7 @@ def split(
 
 @pytest.fixture(scope="module")
 def resumed(model: Path, split: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Other processes that go on where the first halves stopped."""
+    """Other processes that resume where the first halves stopped."""
     tmp = tmp_path_factory.mktemp("resumed")
     jobs = []
     for name, layout in BF16_LAYOUTS.items():

@@ -11,7 +11,7 @@ from unit.rollout.tiny_models import request
 
 ITEMS = st.tuples(st.sampled_from([0.0, 0.6, 1.0]), st.integers(1, 4), st.booleans())
 QUEUES = st.lists(ITEMS, max_size=20)
-PROMPTS, REPLIES = st.integers(1, 6), st.integers(0, 12)
+PROMPTS, COMPLETIONS = st.integers(1, 6), st.integers(0, 12)
 
 
 def queue_of(items):
@@ -32,7 +32,7 @@ def samples(requests):
     return sum(pending.request.num_samples for pending in requests)
 
 
-@given(QUEUES, PROMPTS, REPLIES)
+@given(QUEUES, PROMPTS, COMPLETIONS)
 def test_a_microbatch_and_the_rest_are_all_that_is_waited_for(items, prompts, completions):
     queue = queue_of(items)
     batch, rest = split_microbatch(queue, prompts, completions)
@@ -40,7 +40,7 @@ def test_a_microbatch_and_the_rest_are_all_that_is_waited_for(items, prompts, co
     assert sorted(map(id, batch + rest)) == sorted(map(id, waiting))
 
 
-@given(QUEUES, PROMPTS, REPLIES)
+@given(QUEUES, PROMPTS, COMPLETIONS)
 def test_a_microbatch_holds_the_oldest_request_and_only_its_like(items, prompts, completions):
     queue = queue_of(items)
     batch, rest = split_microbatch(queue, prompts, completions)
@@ -51,7 +51,7 @@ def test_a_microbatch_holds_the_oldest_request_and_only_its_like(items, prompts,
     assert not like or len(batch) >= prompts
 
 
-@given(QUEUES, PROMPTS, REPLIES)
+@given(QUEUES, PROMPTS, COMPLETIONS)
 def test_prompts_beyond_the_limit_are_taken_only_within_the_completions(
     items, prompts, completions
 ):
@@ -59,7 +59,7 @@ def test_prompts_beyond_the_limit_are_taken_only_within_the_completions(
     assert len(batch) <= prompts or samples(batch) <= completions
 
 
-@given(QUEUES, PROMPTS, REPLIES)
+@given(QUEUES, PROMPTS, COMPLETIONS)
 def test_batch_and_rest_keep_the_order_of_arrival(items, prompts, completions):
     queue = queue_of(items)
     for part in split_microbatch(queue, prompts, completions):

@@ -35,7 +35,7 @@ def full_tensors(policy: Policy) -> Iterator[tuple[str, Tensor]]:
 
 
 class WeightExporter:
-    """Keeps a host copy of one stage's weights, so that training goes on while they are sent."""
+    """Keeps a host copy of one stage's weights, so that training continues while they are sent."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy

@@ -1,4 +1,4 @@
-"""What a training process must keep beside the weights to go on as if it had never stopped."""
+"""What a training process must keep beside the weights to resume as if it had never stopped."""
 
 from __future__ import annotations
 

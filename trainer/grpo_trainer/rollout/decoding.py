@@ -89,7 +89,7 @@ class _Batch:
         self.logits = self._forward(ids.to(model.device))
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows; one that is named several times goes on in as many ways."""
+        """Continue with these rows; a row that is named several times is copied."""
         self._cache.batch_select_indices(rows)
         self._mask, self.logits = self._mask[rows], self.logits[rows]
 

@@ -87,7 +87,7 @@ class TransformersEngine:
 
     async def join_group(self, members: Sequence[GroupMember]) -> None:
         self._receiver = None  # the sockets of a group that is over
-        # Not in the engine's thread: completions go on while the group comes together.
+        # Not in the engine's thread: completions continue while the group is formed.
         receiver = await asyncio.to_thread(WeightReceiver, members, 0, self._model.device)
         check_tensors(self._model, receiver.entries)
         self._receiver = receiver

@@ -17,7 +17,7 @@ from .engine import EngineClosedError, EngineOptions
 from .stopwatch import Stopwatch
 from .vllm_weights import (
     LOST,
-    UNFIT,
+    MISMATCH,
     UNTOUCHED,
     WORKER_CLASS,
     Shapes,
@@ -33,7 +33,7 @@ SHUTDOWN_SECONDS = 10.0
 class VllmEngine:
     """A RolloutEngine.
 
-    With `in_flight_updates` new weights interrupt completions, which go on with them after
+    With `in_flight_updates` new weights interrupt completions, which continue with them after
     everything said so far was read again; else new weights wait for the completions under way, and
     new prompts wait for the weights.
     """
@@ -221,7 +221,7 @@ class VllmEngine:
 def _check(fault: str) -> None:
     """Raise what a worker reports."""
     if fault:
-        raise (ValueError if fault.startswith(UNFIT) else RuntimeError)(fault)
+        raise (ValueError if fault.startswith(MISMATCH) else RuntimeError)(fault)
 
 
 @contextmanager

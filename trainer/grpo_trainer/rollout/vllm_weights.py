@@ -26,7 +26,7 @@ from grpo_trainer.weights import TensorEntry, WeightBundle, layout
 Shapes = dict[str, tuple[int, ...]]
 
 WORKER_CLASS = f"{__name__}.WeightWriter"
-UNFIT = "weights do not fit the model"
+MISMATCH = "weights do not fit the model"
 UNTOUCHED = "weights untouched"
 LOST = "weights lost"
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -135,11 +135,11 @@ class WeightWriter:
             raise
         except (ValueError, KeyError, RuntimeError, AssertionError) as error:
             # Only its text would reach the engine from here, and the type says whose fault it is.
-            return f"{UNFIT}: {type(error).__name__}: {error}"
+            return f"{MISMATCH}: {type(error).__name__}: {error}"
         finally:
             finalize_layerwise_reload(model, config)
         missing = sorted(expected - written)
-        return f"{UNFIT}: missing: {', '.join(missing)}" if missing else ""
+        return f"{MISMATCH}: missing: {', '.join(missing)}" if missing else ""
 
 
 def _tensors(path: str, entries: Sequence[Sequence[Any]]) -> Iterator[tuple[str, Tensor]]:
@@ -173,5 +173,5 @@ def check_shapes(entries: Sequence[TensorEntry], shapes: Shapes | None) -> Shape
             },
         }
         text = "; ".join(f"{fault}: {', '.join(sorted(n))}" for fault, n in faults.items() if n)
-        raise ValueError(f"{UNFIT}: {text}")
+        raise ValueError(f"{MISMATCH}: {text}")
     return given
