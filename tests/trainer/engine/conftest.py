@@ -8,7 +8,7 @@ from unit.rollout.tiny_models import TOKENIZER, bundle, options, save_directory
 
 @pytest.fixture
 async def start(tmp_path):
-    """A function that starts an engine for a model and loads the weights unless `weights` is false."""
+    """A function that starts an engine for a model and, by default, loads its weights."""
     engines = []
 
     async def start_engine(model, *, weights=True, tokenizer=TOKENIZER, config=None, **settings):

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -76,10 +77,14 @@ def test_a_job_that_can_run_passes_every_stage(here, capsys):
     before = sorted(here.rglob("*"))
     assert main(["check", "job.yaml"]) == 0
     stages = outcomes(capsys.readouterr().out)
-    assert list(stages) == ["manifest", "directory", "machine", "data", "model", "prompts"]
+    assert list(stages) == [
+        *("manifest", "directory", "machine", "data", "model", "prompts", "disk"),
+    ]
     assert all(text.startswith("ok: ") for text in stages.values())
     assert stages["data"] == "ok: rows.jsonl 8 rows; reward custom"
+    assert "2 parameters, tokenizer of 14 tokens" in stages["model"]
     assert stages["prompts"] == "ok: 8, longest 4 tokens of 8; 2 steps planned"
+    assert stages["disk"].endswith(" are free and 1 checkpoints of 24 B are needed")
     left = [path for path in here.rglob("*") if "__pycache__" not in path.parts]
     assert sorted(left) == before
 
@@ -133,3 +138,9 @@ def test_a_fault_of_the_manifest_is_the_only_one(here, capsys):
     assert printed.out == ""
     (line,) = printed.err.splitlines()
     assert line.startswith("job.yaml: spec.sampling.numGenerations: Invalid value: 1")
+
+
+def test_a_disk_that_is_too_small_is_reported(here, monkeypatch, capsys):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(total=100, free=10))
+    assert main(["check", "job.yaml"]) == 64
+    assert "10 B are free and 1 checkpoints of 24 B are needed" in capsys.readouterr().err

@@ -12,10 +12,16 @@ from typing import Any
 
 from ..builtin import CompletionFormat, default_cache, is_builtin
 from ..builtin.recipe import tiny_recipe
-from ..data import EncodedPrompts, encode_prompts
-from ..errors import InvalidInputError
+from ..data import EncodedPrompts, check_markers, encode_prompts
+from ..driver.checkpoints import complete_checkpoints
+from ..driver.disk import check_space
+from ..driver.finished import finished_message
+from ..driver.model_support import check_token_ids
+from ..driver.prepare import CheckedModel, check_model, load_data, load_tokenizer
+from ..errors import InvalidInputError, RunFailedError
 from ..messages import Row
-from ..rewards import system_prompt
+from ..reporting import RunPaths
+from ..rewards import reward_class, system_prompt
 from ..spec import ExitCode, GRPOJobSpec, planned_steps
 from .start import Start, check_engine, check_port, check_trainer
 
@@ -35,9 +41,11 @@ def check_start(start: Start) -> int:
     state.stage("directory", lambda: _directory(start))
     state.stage("machine", lambda: _machine(start))
     rows = state.stage("data", lambda: _data(spec))
-    tokenizer = state.stage("model", lambda: _model(spec))
-    if rows is not None and tokenizer is not None:
-        state.stage("prompts", lambda: _prompts(spec, rows, tokenizer))
+    model = state.stage("model", lambda: _model(spec))
+    if rows is not None and model is not None:
+        size = state.stage("prompts", lambda: _prompts(spec, rows, model))
+        if size is not None:
+            state.stage("disk", lambda: _disk(start, size))
     if state.faults:
         raise InvalidInputError(state.faults)
     return ExitCode.SUCCESS
@@ -52,6 +60,22 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class Model:
+    """What the prompts need of a model."""
+
+    tokenizer: Any
+    sizes: CheckedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Decides what a run writes; see `driver.disk.RunSize`."""
+
+    parameters: int | None
+    total_steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class _State:
     spec: GRPOJobSpec
     faults: list[str]
@@ -60,8 +84,9 @@ class _State:
         """Run a stage; returns its value, None if it failed or has none."""
         try:
             found = check()
-        except InvalidInputError as error:
-            self.faults.extend(error.faults)
+        except (InvalidInputError, RunFailedError) as error:
+            faults = error.faults if isinstance(error, InvalidInputError) else (str(error),)
+            self.faults.extend(faults)
             print(f"{name:{_NAME_WIDTH}} failed")
             return None
         text, value = (found.text, found.value) if isinstance(found, Found) else (found, None)
@@ -70,7 +95,8 @@ class _State:
 
 
 def _directory(start: Start) -> str:
-    return f"{start.options.run_dir} ({'resumed' if start.resumes else 'new'})"
+    finished = finished_message(start.job.spec, RunPaths.of(start.options))
+    return finished or f"{start.options.run_dir} ({'resumed' if start.resumes else 'new'})"
 
 
 def _machine(start: Start) -> str:
@@ -82,8 +108,6 @@ def _machine(start: Start) -> str:
 
 def _data(spec: GRPOJobSpec) -> Found:
     """Rows and, by its own check, the reward, which is called on some of them."""
-    from ..driver.prepare import load_data
-
     train, evaluation = load_data(spec)
     counts = [f"{spec.dataset.path} {len(train):,} rows"]
     counts += [f"{name} {len(rows):,} rows" for name, rows in evaluation.items()]
@@ -96,12 +120,15 @@ def _model(spec: GRPOJobSpec) -> Found:
     if path is None:
         return Found(f"{spec.model.path} is built by the first run", None)
     with _without_torch():
-        from ..driver.prepare import check_model, load_tokenizer
-
-        check_model(spec, path)
+        sizes = check_model(spec, path)
         trust = spec.model.trust_remote_code
         tokenizer = load_tokenizer(spec.model.tokenizer_path or path, trust_remote_code=trust)
-    return Found(f"{spec.model.path}, tokenizer of {len(tokenizer):,} tokens", tokenizer)
+        check_markers(tokenizer, reward_class(spec.reward.type).markers)
+    weights = "weights not on this machine"
+    if sizes.parameters is not None:
+        weights = f"{sizes.parameters:,} parameters"
+    text = f"{spec.model.path}, {weights}, tokenizer of {len(tokenizer):,} tokens"
+    return Found(text, Model(tokenizer, sizes))
 
 
 def _model_directory(spec: GRPOJobSpec) -> str | None:
@@ -132,19 +159,28 @@ def _without_torch() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _prompts(spec: GRPOJobSpec, rows: Rows, tokenizer: Any) -> str:
+def _prompts(spec: GRPOJobSpec, rows: Rows, model: Model) -> Found:
     """Prompts by the chat template, and the steps that they make."""
 
     def encode(of: tuple[Row, ...]) -> EncodedPrompts:
         limit, system = spec.sampling.max_prompt_tokens, system_prompt(spec.reward)
-        return encode_prompts(of, tokenizer, system=system, max_prompt_tokens=limit)
+        found = encode_prompts(of, model.tokenizer, system=system, max_prompt_tokens=limit)
+        check_token_ids(found.prompts, model.tokenizer, model.sizes.vocabulary)
+        return found
 
-    encoded = {name: encode(of) for name, of in rows.items()}
-    train = encoded[""]
+    train, *_ = [encode(of) for of in rows.values()]
     longest = max(len(prompt.token_ids) for prompt in train.prompts)
     dropped = f", {train.dropped:,} too long and dropped" if train.dropped else ""
     steps = planned_steps(spec, len(train.prompts))
-    return (
+    text = (
         f"{len(train.prompts):,}{dropped}, longest {longest} tokens of "
         f"{spec.sampling.max_prompt_tokens}; {steps:,} steps planned"
     )
+    return Found(text, Size(model.sizes.parameters, steps))
+
+
+def _disk(start: Start, size: Size) -> str:
+    directory = RunPaths.of(start.options).checkpoints
+    existing = len(complete_checkpoints(directory))
+    place = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    return check_space(start.job.spec, size, place, existing)

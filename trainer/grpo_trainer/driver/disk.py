@@ -2,15 +2,24 @@
 
 import shutil
 from pathlib import Path
+from typing import Protocol
 
 from grpo_trainer.errors import RunFailedError
 from grpo_trainer.spec import Dtype, GRPOJobSpec
 
-from .prepare import Prepared
-
 _MOMENT_BYTES = 8
 """AdamW's two moments, fp32 each."""
 _MASTER_BYTES = 4
+
+
+class RunSize(Protocol):
+    """The sizes of a prepared run that decide how much it writes."""
+
+    @property
+    def parameters(self) -> int | None: ...
+
+    @property
+    def total_steps(self) -> int: ...
 
 
 def checkpoint_bytes(spec: GRPOJobSpec, parameters: int) -> int:
@@ -31,8 +40,8 @@ def most_checkpoints(spec: GRPOJobSpec, total_steps: int) -> int:
     return min(written, spec.checkpoint.keep_last + 1)
 
 
-def check_space(spec: GRPOJobSpec, prepared: Prepared, directory: Path, existing: int) -> None:
-    """Compare the free disk with what the checkpoints of a run will need.
+def check_space(spec: GRPOJobSpec, run: RunSize, directory: Path, existing: int) -> str:
+    """Compare the free disk with what the checkpoints of a run will need; returns both as text.
 
     Args:
         directory: where checkpoints are written.
@@ -41,17 +50,21 @@ def check_space(spec: GRPOJobSpec, prepared: Prepared, directory: Path, existing
     Raises:
         RunFailedError: they would not fit.
     """
-    if prepared.parameters is None:
-        return
-    size = checkpoint_bytes(spec, prepared.parameters)
-    count = max(1, most_checkpoints(spec, prepared.total_steps) - existing)
+    if run.parameters is None:
+        return "the size of the model is unknown"
+    size = checkpoint_bytes(spec, run.parameters)
+    count = max(1, most_checkpoints(spec, run.total_steps) - existing)
     usage = shutil.disk_usage(directory)
     # Some network file systems do not report their size.
-    if usage.total == 0 or count * size <= usage.free:
-        return
+    if usage.total == 0:
+        return "the size of the file system is unknown"
+    needed = (
+        f"{_readable(usage.free)} are free and {count} checkpoints of {_readable(size)} are needed"
+    )
+    if count * size <= usage.free:
+        return needed
     raise RunFailedError(
-        f"{directory}: {_readable(usage.free)} are free and {count} checkpoints of "
-        f"{_readable(size)} are needed; free space, lower checkpoint.keepLast (at least 1 is kept "
+        f"{directory}: {needed}; free space, lower checkpoint.keepLast (at least 1 is kept "
         "beside the one being written), or choose another --run-dir"
     )
 
