@@ -4,7 +4,8 @@ from datetime import datetime
 
 from ..model.conditions import Reason
 from ..model.decision import State, false, true, unknown
-from ..model.observed import Observed, Pod, Problem, Role
+from ..model.naming import child_name
+from ..model.observed import Job, Observed, Pod, Problem, Role
 
 BINDING_SECONDS = 60.0
 """Age in seconds of a pod from which an unbound volume is a fault."""
@@ -80,7 +81,21 @@ def _worst(observed: Observed, now: datetime) -> Problem | None:
         return order.index(pod.role), pod.name
 
     pods = sorted(observed.pods, key=rank)
-    return next((p.problem for p in pods if p.problem and not _binding(p, now)), None)
+    found = next((p.problem for p in pods if p.problem and not _binding(p, now)), None)
+    if found is None or _UNBOUND not in found.message:
+        return found
+    return Problem(found.reason, f"{found.message} {_claim(observed.job)}")
+
+
+def _claim(job: Job) -> str:
+    """The claim that is not bound, and where its cause is found."""
+    storage = job.spec.storage if job.spec is not None else None
+    assert storage is not None
+    name = storage.claim_name or child_name(job.name, job.uid)
+    source = ""
+    if storage.claim_name is None:
+        source = f", storage class {storage.storage_class_name or 'of the cluster (default)'}"
+    return f"(claim {name}{source}; its Events have the cause: kubectl describe pvc {name})"
 
 
 def _binding(pod: Pod, now: datetime) -> float:

@@ -120,6 +120,23 @@ def test_a_volume_that_is_being_made_is_no_fault_for_a_minute():
     assert state_of(decide(old, NOW), "ClusterReady") == ("False", "Unschedulable")
 
 
+@pytest.mark.parametrize(
+    ("storage", "claim"),
+    [
+        ({"claimName": "data"}, "(claim data; "),
+        ({"size": "1Gi"}, "(claim math-0a1b2c3d, storage class of the cluster (default); "),
+        (
+            {"size": "1Gi", "storageClassName": "does-not-exist"},
+            "(claim math-0a1b2c3d, storage class does-not-exist; ",
+        ),
+    ],
+)
+def test_an_unbound_claim_is_named_with_its_storage_class(storage, claim):
+    subject = job(starting(), storage=storage)
+    decision = decide(observed(subject, pods=(unbound(created=at(-60)),), ray_jobs=None), NOW)
+    assert claim in decision.message
+
+
 def test_a_race_that_the_scheduler_lost_is_no_fault_of_a_young_pod():
     lost = Problem("SchedulerError", "the object has been modified; please try again")
     young = pod(Role.PRODUCER, ready=False, problem=lost, created=at(-20))
