@@ -1,4 +1,4 @@
-"""Runs that fail, on a real API server with the real KubeRay; only Ray itself is a stand-in.
+"""Runs that fail, on a real API server with the real KubeRay; only Ray itself is a fake.
 
 Aspects: failures of the driver, loss of the head or of its node, bad input, limits, deadlines,
 stalls.
@@ -72,7 +72,7 @@ async def test_an_evicted_head_is_not_counted_as_a_failure(
     await fail_pod(
         jobs.api, jobs.namespace, pod["metadata"]["name"], exit_code=137, pod_reason="Evicted"
     )
-    # KubeRay may put a new head in its place, which knows nothing, before anybody looks.
+    # KubeRay may replace it by a new head, without the attempt, before it is observed.
     head.restart()
     head.reachable = True
     retrying = await jobs.until(lambda job: job["status"]["attempt"] == 2)
@@ -109,7 +109,9 @@ async def test_after_a_lost_node_no_new_pod_meets_an_old_one(
     assert head.attempts == [1, 2]
 
 
-async def test_a_cluster_deleted_by_hand_is_made_anew(operator: Operator, jobs: Jobs, ray: FakeRay):
+async def test_a_cluster_deleted_by_hand_is_created_again(
+    operator: Operator, jobs: Jobs, ray: FakeRay
+):
     head = await start(jobs, ray)
     (cluster,) = await jobs.clusters()
     head.restart()

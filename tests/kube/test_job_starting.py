@@ -112,7 +112,7 @@ async def policy_against_clusters(jobs: Jobs, message: str) -> AsyncIterator[Non
     try:
         async with asyncio.timeout(30):
             while message not in await jobs.refusal_of_a_cluster():
-                await asyncio.sleep(0.2)  # nothing tells when a policy has taken effect
+                await asyncio.sleep(0.2)  # there is no event when a policy takes effect
         yield
     finally:
         await admission.delete_validating_admission_policy_binding(name)

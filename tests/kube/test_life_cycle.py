@@ -1,4 +1,4 @@
-"""A job from birth to end, on a real API server with the real KubeRay; only Ray itself is a
+"""A job from creation to end, on a real API server with the real KubeRay; only Ray itself is a
 stand-in.
 
 Aspects: success, progress, children, scaling, suspension, time to live, deletion of

@@ -1,4 +1,4 @@
-"""Builders of what the operator observes: a job that is well, and its variations."""
+"""Builders of what the operator observes: a healthy job, and its variations."""
 
 import json
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ def at(seconds: float) -> datetime:
 
 
 def spec(**fields: Any) -> GRPOJobSpec:
-    """A legal spec, with fields in camel case."""
+    """A valid spec, with fields in camel case."""
     return _spec(json.dumps({"storage": STORAGE, **fields}))
 
 
@@ -124,7 +124,7 @@ def ray_job(attempt: int = 1, state: str = "RUNNING", exit_code: int | None = No
 
 
 def observed(subject: Job, **fields: Any) -> Observed:
-    """A job with a healthy cluster and a Ray that knows no attempt."""
+    """A job with a healthy cluster and a Ray without attempts."""
     values: dict[str, Any] = {"cluster": cluster(), "pods": pods(), "ray_jobs": ()}
     return Observed(subject, **{**values, **fields})
 

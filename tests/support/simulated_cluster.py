@@ -39,7 +39,7 @@ class SimulatedCluster:
     cluster: Cluster | None = None
     pods: tuple[Pod, ...] = ()
     drivers: dict[int, RayJob] = field(default_factory=dict)
-    """What Ray on the present head knows."""
+    """The attempts that Ray on the present head lists."""
     draining: bool = False
     answers: bool = True
     """Whether the head can be reached."""
@@ -47,7 +47,7 @@ class SimulatedCluster:
     deleted: bool = False
     serial: int = 0
     started: set[int] = field(default_factory=set)
-    """Attempts that the status has called started."""
+    """Attempts that the status has recorded as started."""
 
     def observe(self) -> Observed:
         heads = [p for p in self.pods if p.role is Role.HEAD and p.ready and not p.deleting]
@@ -65,7 +65,7 @@ class SimulatedCluster:
     # What the operator does
 
     def reconcile(self, actions: int | None = None) -> Decision:
-        """One look; `actions` ends the operator after so many, before it writes the status."""
+        """Reconcile; `actions` ends the operator after so many, before it writes the status."""
         decision = decide(self.observe(), self.now)
         for action in decision.actions[:actions]:
             self.perform(action)
@@ -117,7 +117,7 @@ class SimulatedCluster:
                 pass
 
     def settles(self, seconds: float) -> bool:
-        """Whether looking again and again after a while, with nothing happening, comes to rest."""
+        """Whether repeated decisions after a while, without events, converge."""
         twin = copy.copy(self)
         twin.drivers, twin.started = dict(self.drivers), set(self.started)
         twin.now += timedelta(seconds=seconds)
@@ -131,11 +131,11 @@ class SimulatedCluster:
     # What happens to it
 
     def create_pods(self) -> None:
-        """KubeRay makes what is missing."""
+        """KubeRay creates missing pods."""
         if self.cluster is None or self.cluster.suspended:
             return
-        wanted = [(Role.HEAD, 1), (Role.CONSUMER, 1), (Role.PRODUCER, self.cluster.producers)]
-        for role, count in wanted:
+        required = [(Role.HEAD, 1), (Role.CONSUMER, 1), (Role.PRODUCER, self.cluster.producers)]
+        for role, count in required:
             have = sum(p.role is role for p in self.pods)
             for _ in range(count - have):
                 self.serial += 1

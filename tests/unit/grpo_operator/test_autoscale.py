@@ -1,6 +1,6 @@
-"""The number of producers where the driver says how many it wants.
+"""The number of producers that the driver requests.
 
-Aspects: its wish is carried out, within the range; while it says nothing the cluster stays as it
+Aspects: it is applied within the range; while the driver does not respond the cluster stays as it
 is; without autoscale its wish is nothing.
 """
 
@@ -24,19 +24,19 @@ from support.observations import (
 SCALED = {"replicas": 2, "autoscale": {"minReplicas": 1, "maxReplicas": 6}}
 
 
-def training(wanted: int | None, producers: int = 2, spec: dict = SCALED) -> Observed:
-    """A run whose driver wants so many producers, in a cluster that has so many."""
+def training(requested: int | None, producers: int = 2, spec: dict = SCALED) -> Observed:
+    """A run whose driver requests a number of producers, in a cluster that has another."""
     return observed(
         job(running(), producers=spec),
         cluster=cluster(producers=producers),
         ray_jobs=(ray_job(),),
-        progress=Progress(state=RunState.RUNNING, attempt=1, producers_wanted=wanted),
+        progress=Progress(state=RunState.RUNNING, attempt=1, producers_wanted=requested),
     )
 
 
-@pytest.mark.parametrize(("wanted", "count"), [(4, 4), (1, 1), (0, 1), (9, 6)])
-def test_the_drivers_wish_is_carried_out_within_the_range(wanted, count):
-    decision = decide(training(wanted), NOW)
+@pytest.mark.parametrize(("requested", "count"), [(4, 4), (1, 1), (0, 1), (9, 6)])
+def test_the_drivers_request_is_applied_within_the_range(requested, count):
+    decision = decide(training(requested), NOW)
     assert decision.actions == (ScaleProducers(count),)
     assert decision.status.workers.producers_desired == count
 

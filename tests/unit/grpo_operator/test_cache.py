@@ -1,6 +1,7 @@
-"""What the watches told.
+"""The cache of what the watches reported.
 
-Aspects: newest wins, what is worth a look, namesakes apart, nothing kept of what is gone.
+Aspects: the newest version counts, which changes cause a reconciliation, jobs of the same
+name, nothing is kept of deleted objects.
 """
 
 from typing import Any
@@ -46,58 +47,58 @@ def child(name: str, version: int = 1, uid: str = UID) -> dict[str, Any]:
 
 
 @pytest.fixture
-def store():
+def cache():
     return Cache()
 
 
-def test_everything_belongs_to_its_job(store):
-    assert store.put(JOBS, raw_job()) == KEY
-    assert store.put(CLUSTERS, child("c")) == KEY
-    assert store.put(PODS, child("p")) == KEY
-    assert store.cluster(job()).name == "c"
-    assert [pod.name for pod in store.pods(job())] == ["p"]
+def test_everything_belongs_to_its_job(cache):
+    assert cache.put(JOBS, raw_job()) == KEY
+    assert cache.put(CLUSTERS, child("c")) == KEY
+    assert cache.put(PODS, child("p")) == KEY
+    assert cache.cluster(job()).name == "c"
+    assert [pod.name for pod in cache.pods(job())] == ["p"]
 
 
-def test_news_that_is_older_than_what_is_known_is_passed_over(store):
-    store.put(JOBS, raw_job(version=9, seed=9))
-    store.put(JOBS, raw_job(version=8, seed=8))
-    assert store.job(KEY).spec.seed == 9
+def test_an_older_version_is_ignored(cache):
+    cache.put(JOBS, raw_job(version=9, seed=9))
+    cache.put(JOBS, raw_job(version=8, seed=8))
+    assert cache.job(KEY).spec.seed == 9
 
 
-def test_news_that_no_decision_depends_on_is_no_reason_to_look(store):
-    store.put(PODS, child("p", version=1))
-    assert store.put(PODS, child("p", version=2)) is None
-    assert store.version(PODS, ("lab", "p")) == 2
+def test_a_change_that_no_decision_depends_on_causes_no_reconciliation(cache):
+    cache.put(PODS, child("p", version=1))
+    assert cache.put(PODS, child("p", version=2)) is None
+    assert cache.version(PODS, ("lab", "p")) == 2
     changed = child("p", version=3)
     changed["spec"]["nodeName"] = "a"
-    assert store.put(PODS, changed) == KEY
+    assert cache.put(PODS, changed) == KEY
 
 
-def test_children_of_a_namesake_are_not_the_jobs(store):
-    store.put(CLUSTERS, child("old", uid="ffffffff-0"))
-    store.put(PODS, child("old", uid="ffffffff-0"))
-    assert store.cluster(job()) is None
-    assert store.pods(job()) == ()
+def test_children_of_an_earlier_job_of_the_same_name_are_ignored(cache):
+    cache.put(CLUSTERS, child("old", uid="ffffffff-0"))
+    cache.put(PODS, child("old", uid="ffffffff-0"))
+    assert cache.cluster(job()) is None
+    assert cache.pods(job()) == ()
 
 
-def test_objects_of_nobody_are_passed_over(store):
+def test_objects_of_no_job_are_ignored(cache):
     stray = child("stray")
     stray["metadata"]["labels"] = {}
-    assert store.put(PODS, stray) is None
-    assert store.names(PODS) == ()
+    assert cache.put(PODS, stray) is None
+    assert cache.names(PODS) == ()
 
 
-def test_what_is_dropped_leaves_nothing_behind(store):
+def test_nothing_is_kept_of_deleted_objects(cache):
     for resource, raw in ((JOBS, raw_job()), (CLUSTERS, child("c")), (PODS, child("p"))):
-        store.put(resource, raw)
-        assert store.drop(resource, ("lab", raw["metadata"]["name"])) == KEY
-    assert store.job(KEY) is None
-    assert store.keys() == ()
-    assert not any(vars(store)["_by_job"])
-    assert all(store.names(resource) == () for resource in (JOBS, CLUSTERS, PODS))
+        cache.put(resource, raw)
+        assert cache.drop(resource, ("lab", raw["metadata"]["name"])) == KEY
+    assert cache.job(KEY) is None
+    assert cache.keys() == ()
+    assert not any(vars(cache)["_by_job"])
+    assert all(cache.names(resource) == () for resource in (JOBS, CLUSTERS, PODS))
 
 
-def test_dropping_twice_is_harmless(store):
-    store.put(PODS, child("p"))
-    store.drop(PODS, ("lab", "p"))
-    assert store.drop(PODS, ("lab", "p")) is None
+def test_dropping_twice_is_harmless(cache):
+    cache.put(PODS, child("p"))
+    cache.drop(PODS, ("lab", "p"))
+    assert cache.drop(PODS, ("lab", "p")) is None

@@ -1,8 +1,8 @@
 """What holds in every order of events, crashes of the operator among them.
 
 Aspects: one cluster, one driver, no attempt twice, final phases are final, failures are counted
-within the limit, and looking again changes nothing (the simulated cluster asserts all of it);
-decisions about arbitrary observations, even impossible ones, come to rest; a job whose cluster
+within the limit, and deciding again changes nothing (the simulated cluster asserts all of it);
+decisions about arbitrary observations, even impossible ones, converge; a job whose cluster
 behaves always ends.
 """
 
@@ -83,7 +83,7 @@ class AnyOrderOfEvents(RuleBasedStateMachine):
         getattr(self.world, event)()
 
     @rule(ready=st.booleans(), answers=st.booleans())
-    def network_fails_or_mends(self, ready: bool, answers: bool) -> None:
+    def network_fails_or_recovers(self, ready: bool, answers: bool) -> None:
         self.world.make_ready(ready)
         self.world.answers = answers
 
@@ -96,7 +96,7 @@ class AnyOrderOfEvents(RuleBasedStateMachine):
         self.world.now += timedelta(seconds=seconds)
 
     @invariant()
-    def comes_to_rest(self) -> None:
+    def converges(self) -> None:
         for seconds in (0, 15, 70):
             assert self.world.deleted or self.world.settles(seconds)
 
@@ -161,7 +161,7 @@ any_clusters = st.builds(
 
 @settings(max_examples=400, deadline=None)
 @given(st.data())
-def test_decisions_about_anything_at_all_come_to_rest(data):
+def test_decisions_about_arbitrary_observations_converge(data):
     terms = {**TERMS, "suspend": data.draw(st.booleans())}
     state = data.draw(statuses)
     world = {
@@ -179,7 +179,7 @@ def test_decisions_about_anything_at_all_come_to_rest(data):
             break
         state = decision.status
     else:
-        raise AssertionError(f"still writing after 20 looks: {state}")
+        raise AssertionError(f"still writing after 20 decisions: {state}")
     if decision.requeue_after == 0:
         assert state.phase in TERMINAL, "a hot loop"
 
@@ -207,10 +207,10 @@ def test_a_job_whose_cluster_behaves_always_ends_and_frees_its_pods(ends):
     assert world.status.phase is (Phase.SUCCEEDED if succeeded else Phase.FAILED)
 
 
-def test_a_running_job_at_rest_writes_nothing():
+def test_an_unchanged_running_job_writes_nothing():
     state = running()
-    seen = observed(job(state), ray_jobs=(RayJob(1, RayJobState.RUNNING),))
-    first = decide(seen, NOW).status
+    subject = observed(job(state), ray_jobs=(RayJob(1, RayJobState.RUNNING),))
+    first = decide(subject, NOW).status
     for seconds in range(0, 50, 5):
-        decision = decide(observed(job(first), ray_jobs=seen.ray_jobs), at(seconds))
+        decision = decide(observed(job(first), ray_jobs=subject.ray_jobs), at(seconds))
         assert (decision.actions, decision.status) == ((), first)

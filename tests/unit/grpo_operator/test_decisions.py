@@ -1,6 +1,6 @@
-"""The rows of the operator's table on the straight way from birth to end.
+"""The rows of the operator's table from creation to success.
 
-Aspects: birth, starting, running, ends of the driver.
+Aspects: creation, starting, running, ends of the driver.
 """
 
 from dataclasses import replace
@@ -43,8 +43,8 @@ DELETE = DeleteCluster("cluster-uid")
 
 
 def test_a_job_with_a_faulty_spec_fails_and_creates_nothing():
-    seen = observed(job(faults="spec.seed: Invalid value: -1"), **NOTHING)
-    decision = decide(seen, NOW)
+    subject = observed(job(faults="spec.seed: Invalid value: -1"), **NOTHING)
+    decision = decide(subject, NOW)
     assert decision.actions == ()
     assert decision.status.phase is Phase.FAILED
     assert state_of(decision, "Accepted") == ("False", "InvalidSpec")
@@ -52,7 +52,7 @@ def test_a_job_with_a_faulty_spec_fails_and_creates_nothing():
     assert "spec.seed" in decision.message
 
 
-def test_a_job_suspended_at_birth_rests():
+def test_a_job_that_is_created_suspended_creates_nothing():
     decision = decide(observed(job(suspend=True), **NOTHING), NOW)
     assert (decision.actions, decision.status.phase) == ((), Phase.SUSPENDED)
     assert decision.status.attempt == 0
@@ -74,7 +74,7 @@ def test_a_job_that_is_being_deleted_is_left_alone():
     assert (decision.actions, decision.status) == ((), subject.status)
 
 
-def test_what_the_api_server_refuses_is_shown():
+def test_a_refusal_of_the_api_server_is_reported():
     problem = Problem("QuotaExceeded", "exceeded quota: gpus")
     decision = decide(observed(job(starting()), problem=problem, **NOTHING), NOW)
     assert decision.status.phase is Phase.STARTING
@@ -97,13 +97,13 @@ def test_a_pod_that_cannot_start_is_named_with_its_cause(role):
 
 def test_pods_that_kuberay_could_not_create_come_before_any_other_cause():
     refused = cluster(problem=Problem("FailedCreateWorkerPod", "exceeded quota"))
-    seen = observed(job(starting()), cluster=refused, pods=pods()[:1], ray_jobs=())
-    assert state_of(decide(seen, NOW), "ClusterReady") == ("False", "FailedCreateWorkerPod")
+    subject = observed(job(starting()), cluster=refused, pods=pods()[:1], ray_jobs=())
+    assert state_of(decide(subject, NOW), "ClusterReady") == ("False", "FailedCreateWorkerPod")
 
 
 def test_missing_pods_are_counted_by_role():
-    seen = observed(job(starting()), pods=(pod(Role.HEAD),))
-    assert decide(seen, NOW).message == "consumers: 0 of 1 ready; producers: 0 of 1 ready"
+    subject = observed(job(starting()), pods=(pod(Role.HEAD),))
+    assert decide(subject, NOW).message == "consumers: 0 of 1 ready; producers: 0 of 1 ready"
 
 
 def unbound(**fields):
@@ -111,7 +111,7 @@ def unbound(**fields):
     return pod(Role.HEAD, ready=False, problem=Problem("Unschedulable", text), **fields)
 
 
-def test_a_volume_that_is_being_made_is_no_fault_for_a_minute():
+def test_a_volume_that_is_being_provisioned_is_no_fault_for_a_minute():
     young = observed(job(starting()), pods=(unbound(created=at(-20)),), ray_jobs=None)
     decision = decide(young, NOW)
     assert state_of(decision, "ClusterReady") == ("False", "PodsPending")
@@ -137,7 +137,7 @@ def test_an_unbound_claim_is_named_with_its_storage_class(storage, claim):
     assert claim in decision.message
 
 
-def test_a_race_that_the_scheduler_lost_is_no_fault_of_a_young_pod():
+def test_a_conflict_of_the_scheduler_is_no_fault_of_a_young_pod():
     lost = Problem("SchedulerError", "the object has been modified; please try again")
     young = pod(Role.PRODUCER, ready=False, problem=lost, created=at(-20))
     decision = decide(observed(job(starting()), pods=(young,), ray_jobs=None), NOW)
@@ -148,35 +148,35 @@ def test_a_race_that_the_scheduler_lost_is_no_fault_of_a_young_pod():
     assert state_of(decision, "ClusterReady") == ("False", "SchedulerError")
 
 
-def test_a_volume_that_is_being_made_hides_no_other_fault():
+def test_a_volume_that_is_being_provisioned_hides_no_other_fault():
     broken = pod(Role.CONSUMER, ready=False, problem=Problem("ImagePullBackOff", "no image"))
-    seen = observed(job(starting()), pods=(unbound(created=at(-20)), broken), ray_jobs=None)
-    assert state_of(decide(seen, NOW), "ClusterReady") == ("False", "ImagePullBackOff")
+    subject = observed(job(starting()), pods=(unbound(created=at(-20)), broken), ray_jobs=None)
+    assert state_of(decide(subject, NOW), "ClusterReady") == ("False", "ImagePullBackOff")
 
 
 def test_training_starts_with_the_least_number_of_producers():
-    seen = observed(job(starting()), pods=pods()[:3])
-    decision = decide(seen, NOW)
+    subject = observed(job(starting()), pods=pods()[:3])
+    decision = decide(subject, NOW)
     assert decision.actions == (Submit(1),)
     assert decision.status.workers.producers_ready == 1
     assert state_of(decision, "ClusterReady") == ("True", "PodsReady")
     assert state_of(decision, "Training") == ("True", "Submitted")
 
 
-def test_a_head_that_does_not_answer_yet_is_waited_for():
+def test_a_head_that_does_not_respond_yet_is_waited_for():
     decision = decide(observed(job(starting()), ray_jobs=None), NOW)
     assert decision.actions == ()
     assert state_of(decision, "ClusterReady") == ("False", "HeadNotAnswering")
 
 
 def test_an_attempt_waits_until_an_older_one_has_stopped():
-    seen = observed(job(retrying(-100)), ray_jobs=(ray_job(1, "RUNNING"),))
-    assert decide(seen, NOW).actions == (StopDriver(1),)
+    subject = observed(job(retrying(-100)), ray_jobs=(ray_job(1, "RUNNING"),))
+    assert decide(subject, NOW).actions == (StopDriver(1),)
 
 
 def test_a_submission_that_was_not_recorded_is_found_again():
-    seen = observed(job(starting()), ray_jobs=(ray_job(1, "RUNNING"),))
-    decision = decide(seen, NOW)
+    subject = observed(job(starting()), ray_jobs=(ray_job(1, "RUNNING"),))
+    decision = decide(subject, NOW)
     assert (decision.actions, decision.status.phase) == ((), Phase.RUNNING)
 
 
@@ -184,13 +184,13 @@ def test_a_submission_that_was_not_recorded_is_found_again():
     ("fields", "state"),
     [({}, ("False", "PodsPending")), ({"queueName": "gpus"}, ("Unknown", "Queued"))],
 )
-def test_what_a_creation_writes_still_holds_when_the_cluster_is_there(fields, state):
+def test_the_status_of_a_creation_still_holds_when_the_cluster_exists(fields, state):
     created = decide(observed(job(**fields), **NOTHING), NOW)
     assert created.actions == (CreateCluster(),)
     assert state_of(created, "ClusterReady") == state
     there = cluster(suspended="queueName" in fields)
-    seen = observed(job(created.status, **fields), cluster=there, pods=(), ray_jobs=None)
-    assert decide(seen, NOW).status == created.status
+    subject = observed(job(created.status, **fields), cluster=there, pods=(), ray_jobs=None)
+    assert decide(subject, NOW).status == created.status
 
 
 def test_a_created_cluster_that_was_not_recorded_is_found_again():
@@ -199,7 +199,7 @@ def test_a_created_cluster_that_was_not_recorded_is_found_again():
     assert decision.status.attempt == 1
 
 
-def test_a_running_driver_is_polled_and_what_it_tells_is_copied():
+def test_a_running_driver_is_polled_and_its_report_is_copied():
     progress = Progress(
         state=RunState.RUNNING,
         attempt=1,
@@ -207,8 +207,8 @@ def test_a_running_driver_is_polled_and_what_it_tells_is_copied():
         metrics=MetricsStatus(reward=0.123456, buffer_depth=3),
         checkpoint=CheckpointStatus(step=5, path="checkpoints/step-5", time=NOW),
     )
-    seen = observed(job(running()), ray_jobs=(ray_job(),), progress=progress)
-    decision = decide(seen, NOW)
+    subject = observed(job(running()), ray_jobs=(ray_job(),), progress=progress)
+    decision = decide(subject, NOW)
     assert (decision.actions, decision.requeue_after) == ((), 5.0)
     assert decision.status.progress.step == 7
     assert decision.status.metrics.reward == 0.1235
@@ -218,26 +218,26 @@ def test_a_running_driver_is_polled_and_what_it_tells_is_copied():
 
 
 def test_a_pending_driver_is_still_starting():
-    seen = observed(job(starting()), ray_jobs=(ray_job(1, "PENDING"),))
-    assert decide(seen, NOW).status.phase is Phase.STARTING
+    subject = observed(job(starting()), ray_jobs=(ray_job(1, "PENDING"),))
+    assert decide(subject, NOW).status.phase is Phase.STARTING
 
 
 def test_a_head_that_is_silent_for_a_moment_changes_nothing():
-    told = decide(observed(job(running()), ray_jobs=(ray_job(),)), NOW).status
-    decision = decide(observed(job(told), ray_jobs=None), NOW)
-    assert (decision.actions, decision.status) == ((), told)
+    reported = decide(observed(job(running()), ray_jobs=(ray_job(),)), NOW).status
+    decision = decide(observed(job(reported), ray_jobs=None), NOW)
+    assert (decision.actions, decision.status) == ((), reported)
 
 
 def test_a_lost_producer_does_not_stop_the_run():
-    seen = observed(job(running()), pods=pods()[:2], ray_jobs=(ray_job(),))
-    decision = decide(seen, NOW)
+    subject = observed(job(running()), pods=pods()[:2], ray_jobs=(ray_job(),))
+    decision = decide(subject, NOW)
     assert (decision.actions, decision.status.phase) == ((), Phase.RUNNING)
     assert state_of(decision, "ClusterReady")[0] == "False"
 
 
-def test_a_driver_that_is_done_ends_the_job_before_its_cluster_is_deleted():
-    seen = observed(job(running()), ray_jobs=(ray_job(1, "SUCCEEDED", 0),))
-    decision = decide(seen, NOW)
+def test_a_driver_that_succeeds_ends_the_job_before_its_cluster_is_deleted():
+    subject = observed(job(running()), ray_jobs=(ray_job(1, "SUCCEEDED", 0),))
+    decision = decide(subject, NOW)
     assert (decision.actions, decision.status.phase) == ((), Phase.SUCCEEDED)
     assert decision.status.completion_time == NOW
     assert state_of(decision, "Complete")[0] == "True"
@@ -246,25 +246,25 @@ def test_a_driver_that_is_done_ends_the_job_before_its_cluster_is_deleted():
 
 
 def test_bad_input_is_never_retried():
-    seen = observed(job(running()), ray_jobs=(ray_job(1, "FAILED", 64),))
-    decision = decide(seen, NOW)
+    subject = observed(job(running()), ray_jobs=(ray_job(1, "FAILED", 64),))
+    decision = decide(subject, NOW)
     assert (decision.status.phase, decision.reason) == (Phase.FAILED, "BadInput")
     assert decision.status.restarts == 0
 
 
 @pytest.mark.parametrize(("state", "code"), [("FAILED", 1), ("FAILED", 75), ("STOPPED", None)])
 def test_any_other_end_is_retried_on_the_same_cluster(state, code):
-    seen = observed(job(running()), ray_jobs=(ray_job(1, state, code),))
-    decision = decide(seen, NOW)
+    subject = observed(job(running()), ray_jobs=(ray_job(1, state, code),))
+    decision = decide(subject, NOW)
     assert (decision.actions, decision.status.phase) == ((), Phase.RETRYING)
     assert (decision.status.attempt, decision.status.restarts) == (2, 1)
     assert state_of(decision, "Training") == ("False", "DriverFailed")
 
 
 def test_a_failure_is_counted_once():
-    seen = observed(job(running()), ray_jobs=(ray_job(1, "FAILED", 1),))
-    first = decide(seen, NOW)
-    again = decide(replace(seen, job=job(first.status)), NOW)
+    subject = observed(job(running()), ray_jobs=(ray_job(1, "FAILED", 1),))
+    first = decide(subject, NOW)
+    again = decide(replace(subject, job=job(first.status)), NOW)
     assert again.status.restarts == 1
 
 

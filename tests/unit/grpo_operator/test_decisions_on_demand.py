@@ -1,4 +1,4 @@
-"""The rows of the operator's table for what others ask of a job.
+"""The rows of the operator's table for requests of users and of Kueue.
 
 Aspects: suspension, queueing, scaling, cleaning up.
 """
@@ -54,7 +54,7 @@ def test_a_suspension_is_recorded_before_anything_is_done_for_it(state):
     assert decision.requeue_after == 0
 
 
-def test_a_driver_that_drains_is_left_to_it_until_its_time_is_over():
+def test_a_driver_may_drain_until_its_time_has_passed():
     first = decide(observed(job(running(), suspend=True), ray_jobs=(ray_job(),)), NOW).status
     progress = Progress(state=RunState.DRAINING, attempt=1)
     seen = observed(job(first, suspend=True), ray_jobs=(ray_job(),), progress=progress)
@@ -62,7 +62,7 @@ def test_a_driver_that_drains_is_left_to_it_until_its_time_is_over():
     assert decide(seen, at(300)).actions == (DELETE,)
 
 
-def test_a_drained_run_frees_its_pods_and_then_rests():
+def test_a_drained_run_deletes_its_pods_and_is_then_suspended():
     first = decide(observed(job(running(), suspend=True), ray_jobs=(ray_job(),)), NOW).status
     drained = observed(job(first, suspend=True), ray_jobs=(ray_job(1, "FAILED", 75),))
     freeing = decide(drained, NOW)
@@ -87,7 +87,7 @@ def test_a_suspension_without_a_checkpoint_reports_the_lost_steps(code, lost):
     assert messages["Suspended"] == suspended.message
 
 
-def test_a_suspension_that_is_revoked_goes_through_and_then_resumes():
+def test_a_suspension_that_is_revoked_is_completed_and_then_resumed():
     first = decide(observed(job(running(), suspend=True), ray_jobs=(ray_job(),)), NOW).status
     drained = decide(observed(job(first), ray_jobs=(ray_job(1, "FAILED", 75),)), NOW)
     assert drained.actions == (DELETE,)
@@ -125,14 +125,14 @@ def test_preemption_is_a_new_attempt_but_no_failure():
     assert decision.status.evictions == 1
 
 
-def test_producers_are_scaled_while_the_run_goes_on():
+def test_producers_are_scaled_while_the_run_continues():
     seen = observed(job(running(), producers={"replicas": 5}), ray_jobs=(ray_job(),))
     decision = decide(seen, NOW)
     assert (decision.actions, decision.status.phase) == ((ScaleProducers(5),), Phase.RUNNING)
     assert decision.status.workers.producers_desired == 5
 
 
-def test_the_size_of_a_queued_cluster_is_kueues():
+def test_a_queued_cluster_is_not_scaled():
     subject = job(running(), producers={"replicas": 5}, queueName="gpus")
     assert decide(observed(subject, ray_jobs=(ray_job(),)), NOW).actions == ()
 

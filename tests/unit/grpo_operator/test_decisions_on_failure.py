@@ -1,4 +1,4 @@
-"""The rows of the operator's table for what goes wrong.
+"""The rows of the operator's table for failures.
 
 Aspects: retries, losses, stalls, deadlines.
 """

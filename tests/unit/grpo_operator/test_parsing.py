@@ -1,7 +1,7 @@
-"""Objects of Kubernetes, KubeRay and Ray as they come, read into records.
+"""Objects of Kubernetes, KubeRay and Ray parsed into records.
 
-Aspects: jobs legal, illegal and of other versions; clusters; pods ready, leaving, and each cause
-of not running; attempts among the jobs that Ray lists.
+Aspects: jobs that are valid, invalid and of other versions; clusters; pods ready, deleted, and each
+cause of not running; attempts among the jobs that Ray lists.
 """
 
 import copy
@@ -51,7 +51,7 @@ def test_a_job_is_read_with_its_status():
     assert not parsed.deleting
 
 
-def test_a_job_that_does_not_fit_keeps_its_faults():
+def test_an_invalid_job_keeps_its_faults():
     parsed = parse_job(changed(JOB, "spec.sampling", {"numGenerations": 1}))
     assert parsed.spec is None
     assert "spec.sampling.numGenerations" in parsed.faults
@@ -160,7 +160,7 @@ def test_the_group_is_the_role(group, role):
     assert parse_pod(pod(group=group)).role is role
 
 
-def test_a_pod_of_no_group_is_none_of_ours():
+def test_a_pod_of_no_group_is_ignored():
     assert parse_pod(pod(group="other")) is None
 
 
@@ -170,7 +170,7 @@ def test_readiness_has_a_time():
     assert (parsed.ready, parsed.ready_changed, parsed.node) == (True, at(10), "n")
 
 
-def test_a_leaving_pod_says_until_when():
+def test_a_deleted_pod_has_a_deadline():
     assert parse_pod(pod(deletionTimestamp="2026-01-02T03:04:35Z")).deletion_deadline == at(30)
 
 
@@ -182,7 +182,7 @@ KILLED = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "words"),
+    ("status", "reason", "text"),
     [
         (
             {
@@ -226,20 +226,20 @@ KILLED = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
     ],
     ids=["unschedulable", "image", "crash loop", "ended", "init", "evicted"],
 )
-def test_why_a_pod_does_not_run(status, reason, words):
+def test_why_a_pod_does_not_run(status, reason, text):
     problem = parse_pod(pod(status)).problem
     assert problem.reason == reason
     assert "pod p" in problem.message
-    assert words in problem.message
+    assert text in problem.message
 
 
 @pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing"])
-def test_a_pod_that_is_on_its_way_has_no_problem(reason):
+def test_a_starting_pod_has_no_problem(reason):
     waiting = {"containerStatuses": [container({"waiting": {"reason": reason}})]}
     assert parse_pod(pod(waiting)).problem is None
 
 
-def test_the_last_death_of_a_container_is_kept():
+def test_the_last_termination_of_a_container_is_kept():
     status = {"containerStatuses": [container({"running": {}}, last=KILLED)]}
     assert parse_pod(pod(status)).last_termination == "OOMKilled"
 

@@ -1,4 +1,4 @@
-"""One look at a job, against a stand-in for the API server and a head that is real HTTP.
+"""The reconciliation of a job, against a fake API server and a head that is real HTTP.
 
 Aspects: what is written at once and what waits, that nothing is lost by waiting, what is read from
 the API server, namesakes, many new jobs at once, heads that hang.
@@ -29,7 +29,7 @@ from grpo_operator.model.naming import child_name, job_labels
 from grpo_operator.model.resources import CLUSTERS, EVENTS, JOBS, PODS, SECRETS
 from grpo_operator.render import ray_cluster
 from grpo_operator.settings import Settings
-from support.observations import NOW, UID, condition, job, starting
+from support.observations import NOW, UID, at, condition, job, starting
 
 KEY = ("lab", "math")
 CREATED = "2026-01-02T03:04:05Z"
@@ -39,8 +39,8 @@ ROLES = {"headgroup": "head", "consumers": "consumers", "producers": "producers"
 class ApiServer:
     """Keeps objects by kind and name; counts what is asked."""
 
-    def __init__(self, store):
-        self.store, self.objects, self.asked, self.version = store, {}, Counter(), 100
+    def __init__(self, cache):
+        self.cache, self.objects, self.asked, self.version = cache, {}, Counter(), 100
         self.written = asyncio.Queue()
         self.after_reading = {}
         """By kind, what happens once an object of it has been read."""
@@ -49,11 +49,11 @@ class ApiServer:
         self.admits.set()
 
     def put(self, resource, raw):
-        """An object is there, and its watch has told of it."""
+        """An object exists, and its watch has reported it."""
         self.version += 1
         raw["metadata"]["resourceVersion"] = str(self.version)
         self.objects[resource, raw["metadata"]["name"]] = raw
-        self.store.put(resource, copy.deepcopy(raw))
+        self.cache.put(resource, copy.deepcopy(raw))
 
     async def get(self, resource, namespace, name):
         self.asked["get", resource.plural] += 1
@@ -97,6 +97,7 @@ class Heads:
 
     def __init__(self):
         self.hanging, self.asked, self.release = set(), asyncio.Queue(), asyncio.Event()
+        self.step, self.ray = 0, True
 
     async def answer(self, request):
         service, path = request.match_info["service"], request.match_info["path"]
@@ -104,7 +105,12 @@ class Heads:
         if service in self.hanging:
             await self.release.wait()
         if path == "progress":
-            return web.json_response({"attempt": 1, "state": "running"})
+            if self.step is None:
+                return web.Response(status=503)
+            progress = {"step": self.step, "novelty": 1}
+            return web.json_response({"attempt": 1, "state": "running", "progress": progress})
+        if not self.ray:
+            return web.Response(status=503)
         return web.json_response([{"submission_id": f"{UID[:8]}-1", "status": "RUNNING"}])
 
 
@@ -173,12 +179,12 @@ async def reconciler(api, heads):
         root = str(server.make_url("")).rstrip("/")
         settings = Settings(head_url_template=f"{root}/{{service}}/{{port}}")
         tokens = Tokens(api, b"key")
-        observer = Observer(api, session, api.store, tokens, settings)
+        observer = Observer(api, session, api.cache, tokens, settings)
         accounting = Accounting(Metrics())
         actor, recorder = Actor(api, observer, tokens, settings), Recorder(api, "me")
         yield Reconciler(
             api,
-            api.store,
+            api.cache,
             observer,
             actor,
             recorder,
@@ -191,7 +197,7 @@ async def reconciler(api, heads):
 
 @pytest.fixture
 async def waiting_for_pods(api, reconciler):
-    """A job whose status says that its pods are awaited, and has just been written."""
+    """A job that waits for its pods, and whose status was just written."""
     api.put(JOBS, raw_job(**status_of(starting())))
     api.put(CLUSTERS, raw_cluster())
     for group in ROLES:
@@ -215,16 +221,14 @@ def add_submitted(api, name):
         api.put(PODS, raw_pod(group, ready=True, name=name))
 
 
-async def test_pods_that_come_one_by_one_are_not_written_one_by_one(
-    api, reconciler, waiting_for_pods
-):
+async def test_pods_that_become_ready_one_by_one_are_one_write(api, reconciler, waiting_for_pods):
     api.put(PODS, raw_pod("producers", ready=True))
     after = await reconciler.reconcile(KEY, 0.0)
     assert api.writes == 0
-    assert SETTLE_SECONDS < after <= 15 * 1.3, "what waits is not forgotten"
+    assert SETTLE_SECONDS < after <= 15 * 1.3, "throttled progress is requeued"
 
 
-async def test_what_waited_is_written_when_its_time_has_come(api, reconciler, waiting_for_pods):
+async def test_throttled_progress_is_written_when_it_is_due(api, reconciler, waiting_for_pods):
     reconciler.throttle.seconds = 0.0
     api.put(PODS, raw_pod("producers", waiting="ImagePullBackOff"))
     await reconciler.reconcile(KEY, 0.0)
@@ -240,7 +244,7 @@ async def test_a_new_reason_is_written_at_once(api, reconciler, waiting_for_pods
     assert api.writes == 1
 
 
-async def test_a_driver_that_runs_needs_no_reading_of_the_api_server(api, reconciler, submitted):
+async def test_a_running_driver_needs_no_read_from_the_api_server(api, reconciler, submitted):
     await reconciler.reconcile(KEY, 0.0)
     assert api.objects[JOBS, "math"]["status"]["phase"] == "Running"
     assert api.asked == {
@@ -249,16 +253,16 @@ async def test_a_driver_that_runs_needs_no_reading_of_the_api_server(api, reconc
     }
 
 
-async def test_before_anything_is_done_all_is_read_anew(api, reconciler):
+async def test_before_an_action_everything_is_read_live(api, reconciler):
     api.put(JOBS, raw_job())
-    api.objects[JOBS, "math"]["spec"]["suspend"] = True  # of which no watch has told yet
+    api.objects[JOBS, "math"]["spec"]["suspend"] = True  # not reported by a watch yet
     api.objects[JOBS, "math"]["metadata"]["generation"] = 2
     await reconciler.reconcile(KEY, 0.0)
     assert api.objects[JOBS, "math"]["status"]["phase"] == "Suspended"
     assert ("create", CLUSTERS.plural) not in api.asked
 
 
-async def test_a_cluster_that_went_after_it_was_asked_for_has_left_pods(api, reconciler):
+async def test_pods_of_a_cluster_that_is_deleted_while_it_is_read_are_found(api, reconciler):
     api.put(JOBS, raw_job())
     api.after_reading[CLUSTERS] = lambda: api.put(PODS, raw_pod("headgroup"))
     await reconciler.reconcile(KEY, 0.0)
@@ -277,38 +281,38 @@ async def test_no_secret_is_read_for_a_token(api, reconciler):
     assert ("get", SECRETS.plural) not in api.asked
 
 
-async def test_nothing_is_done_for_a_job_whose_name_another_has_taken(api, reconciler):
+async def test_nothing_is_done_for_a_job_whose_name_another_job_has(api, reconciler):
     api.put(JOBS, raw_job())
     api.objects[JOBS, "math"] = raw_job(uid="ffffffff-1")
     api.objects[JOBS, "math"]["metadata"]["resourceVersion"] = "999"
     after = await reconciler.reconcile(KEY, 0.0)
     assert after < 1
     assert ("create", CLUSTERS.plural) not in api.asked
-    assert api.store.job(KEY).uid == "ffffffff-1"
+    assert api.cache.job(KEY).uid == "ffffffff-1"
 
 
 @asynccontextmanager
-async def looking(reconciler, *names):
-    """Look at jobs until the block ends."""
-    looks = Workers(reconciler.reconcile, Metrics())
-    running = asyncio.create_task(looks.run())
+async def reconciling(reconciler, *names):
+    """Reconcile jobs until the block ends."""
+    workers = Workers(reconciler.reconcile, Metrics())
+    running = asyncio.create_task(workers.run())
     for name in names:
-        looks.wake(("lab", name))
+        workers.wake(("lab", name))
     try:
         async with asyncio.timeout(20):
-            yield looks
+            yield workers
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_of_many_new_jobs_few_are_begun_at_once_and_hold_up_no_other(api, reconciler):
+async def test_few_of_many_new_jobs_start_at_once_and_delay_no_other(api, reconciler):
     new = [f"new-{number}" for number in range(50)]
     for number, name in enumerate(new):
         api.put(JOBS, raw_job(name, uid=f"{number:08}-uid"))
     add_submitted(api, "math")
     api.admits.clear()
-    async with looking(reconciler, *new, "math"):
+    async with reconciling(reconciler, *new, "math"):
         assert await api.written.get() == "math"
         assert api.asked["get", CLUSTERS.plural] <= CREATIONS
         api.admits.set()
@@ -316,14 +320,57 @@ async def test_of_many_new_jobs_few_are_begun_at_once_and_hold_up_no_other(api, 
     assert api.asked["create", CLUSTERS.plural] == len(new)
 
 
-async def test_heads_that_hang_hold_up_no_other_job(api, heads, reconciler):
+async def test_heads_that_hang_delay_no_other_job(api, heads, reconciler):
     hanging = [f"hanging-{number}" for number in range(120)]
     heads.hanging.update(hanging)
     for name in [*hanging, "math"]:
         add_submitted(api, name)
-    async with looking(reconciler, *hanging) as looks:
+    async with reconciling(reconciler, *hanging) as workers:
         assert {await heads.asked.get() for _ in hanging} == heads.hanging
-        looks.wake(KEY)
+        workers.wake(KEY)
         assert await api.written.get() == "math"
         assert await heads.asked.get() == "math"
-        assert heads.asked.empty(), "a look at a head that hangs went on before"
+        assert heads.asked.empty(), "a head that hangs was asked again before"
+
+
+class Clock:
+    """Observes the job's head at a time."""
+
+    def __init__(self, api, heads, reconciler):
+        self.api, self.heads, self.reconciler = api, heads, reconciler
+
+    async def observe(self, seconds, step=None, *, ray=True):
+        """The head reports `step`; None is a driver that does not respond."""
+        self.heads.step, self.heads.ray = step, ray
+        job = self.api.cache.job(KEY)
+        return await self.reconciler.observer.observe_cached(job, at(seconds))
+
+
+@pytest.fixture
+async def clock(api, heads, reconciler, submitted):
+    return Clock(api, heads, reconciler)
+
+
+async def test_the_time_at_a_step_counts_from_its_first_response(clock):
+    assert (await clock.observe(0, step=3)).step_since == at(0)
+    assert (await clock.observe(40, step=3)).step_since == at(0)
+    assert (await clock.observe(50, step=4)).step_since == at(50)
+
+
+async def test_the_time_of_a_silence_is_no_time_at_a_step(clock):
+    await clock.observe(0, step=3)
+    silent = await clock.observe(5000, ray=False)
+    assert (silent.step_since, silent.silent_since) == (None, at(0))
+    assert (await clock.observe(5001, step=3)).step_since == at(5001)
+
+
+async def test_a_driver_that_has_not_responded_yet_is_not_silent_while_ray_responds(clock):
+    assert (await clock.observe(0)).silent_since is None
+    assert (await clock.observe(5000)).silent_since is None
+
+
+async def test_a_driver_that_stops_responding_is_silent_though_ray_responds(clock):
+    await clock.observe(0, step=3)
+    observed = await clock.observe(100)
+    assert observed.silent_since == at(0)
+    assert observed.ray_jobs

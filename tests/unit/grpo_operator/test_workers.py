@@ -1,6 +1,6 @@
-"""Looking at many jobs at once.
+"""Reconciling many jobs concurrently.
 
-Aspects: a key never twice at once, a wake during a look is not lost, timers, failures,
+Aspects: one reconciliation at a time for each key, a wake during one is not lost, timers, failures,
 stopping.
 """
 
@@ -15,8 +15,8 @@ from grpo_operator.metrics import Metrics
 A, B = ("lab", "a"), ("lab", "b")
 
 
-class Looks:
-    """Records looks; each lasts until it is let go."""
+class Reconciliations:
+    """Records reconciliations; each lasts until it is finished."""
 
     def __init__(self):
         self.started = asyncio.Queue()
@@ -40,18 +40,18 @@ class Looks:
         await asyncio.sleep(0)
 
 
-async def next_key(looks):
-    return await asyncio.wait_for(looks.started.get(), 5)
+async def next_key(calls):
+    return await asyncio.wait_for(calls.started.get(), 5)
 
 
 @pytest.fixture
-async def looks():
-    return Looks()
+async def calls():
+    return Reconciliations()
 
 
 @pytest.fixture
-async def workers(looks):
-    workers = Workers(looks, Metrics())
+async def workers(calls):
+    workers = Workers(calls, Metrics())
     task = asyncio.create_task(workers.run())
     await asyncio.sleep(0)
     yield workers
@@ -59,35 +59,35 @@ async def workers(looks):
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_many_wakes_are_one_look(workers, looks):
+async def test_many_wakes_are_one_reconciliation(workers, calls):
     for _ in range(5):
         workers.wake(A)
-    assert await next_key(looks) == A
-    await looks.finish(A)
+    assert await next_key(calls) == A
+    await calls.finish(A)
     await asyncio.sleep(0.05)
-    assert looks.started.empty()
+    assert calls.started.empty()
 
 
-async def test_a_wake_during_a_look_leads_to_another(workers, looks):
+async def test_a_wake_during_a_reconciliation_causes_another(workers, calls):
     workers.wake(A)
-    await next_key(looks)
+    await next_key(calls)
     workers.wake(A)
-    await looks.finish(A)
-    assert await next_key(looks) == A
+    await calls.finish(A)
+    assert await next_key(calls) == A
 
 
-async def test_jobs_are_looked_at_beside_each_other(workers, looks):
+async def test_jobs_are_reconciled_concurrently(workers, calls):
     for number in range(100):
         workers.wake(("lab", str(number)))
-    assert len({await next_key(looks) for _ in range(100)}) == 100
+    assert len({await next_key(calls) for _ in range(100)}) == 100
 
 
-async def test_a_look_may_ask_for_another_later(workers, looks):
-    looks.delay = 0.01
+async def test_a_reconciliation_may_requeue_its_job(workers, calls):
+    calls.delay = 0.01
     workers.wake(A)
-    await next_key(looks)
-    await looks.finish(A)
-    assert await next_key(looks) == A
+    await next_key(calls)
+    await calls.finish(A)
+    assert await next_key(calls) == A
 
 
 async def test_a_failure_is_tried_again_after_its_backoff_and_counted():
@@ -113,15 +113,15 @@ async def test_a_failure_is_tried_again_after_its_backoff_and_counted():
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_nothing_is_under_way_after_the_end(looks):
-    workers = Workers(looks, Metrics())
+async def test_nothing_is_in_progress_after_the_end(calls):
+    workers = Workers(calls, Metrics())
     task = asyncio.create_task(workers.run())
     await asyncio.sleep(0)
     workers.wake(A)
-    await next_key(looks)
+    await next_key(calls)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert looks.running[A] == 0
+    assert calls.running[A] == 0
     workers.wake(B)
     await asyncio.sleep(0.05)
-    assert looks.started.empty()
+    assert calls.started.empty()
