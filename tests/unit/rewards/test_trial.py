@@ -84,7 +84,7 @@ def test_a_function_that_hangs_is_refused_after_one_deadline(tmp_path):
 
 def test_a_function_that_only_returns_none_is_refused(tmp_path):
     fault = fault_of(tmp_path, "def reward(completion, row): pass")
-    assert "returned None for all 16 test completions" in fault
+    assert "returned None for 16 of 16 test completions and scored none" in fault
     assert "0.0 for a wrong answer" in fault
 
 

@@ -1,6 +1,7 @@
 """Calls a custom reward on rows of the data set before anything else starts."""
 
 import logging
+import time
 from collections.abc import Sequence
 
 from ..errors import InvalidInputError
@@ -11,6 +12,8 @@ from .worker import Failure, FailureReason
 
 _log = logging.getLogger(__name__)
 _MAX_ROWS = 4
+_MAX_SECONDS = 10.0
+"""After this no further row is tried: a reward may be a slow service."""
 Results = list[Score | Failure]
 
 
@@ -23,6 +26,7 @@ async def check_function(spec: RewardSpec, rows: Sequence[Row]) -> None:
     """
     results: Results = []
     async with reward_pool(spec, workers=1) as pool:
+        began = time.monotonic()
         for row in _spread(rows):
             of_row: Results = []
             for text in completions(row):
@@ -32,12 +36,15 @@ async def check_function(spec: RewardSpec, rows: Sequence[Row]) -> None:
             if len(failures) == len(of_row):
                 raise _invalid(spec, f"fails on {row.source}: {_explained(failures[0])}")
             results += of_row
+            if time.monotonic() - began > _MAX_SECONDS:
+                break
     scored = [r for r in results if isinstance(r, Score) and r.reward is not None]
     if results and not scored:
+        nones = sum(isinstance(result, Score) for result in results)
         raise _invalid(
             spec,
-            f"returned None for all {len(results)} test completions: must return a number, 0.0 "
-            "for a wrong answer; None leaves a completion unscored",
+            f"returned None for {nones} of {len(results)} test completions and scored none: must "
+            "return a number, 0.0 for a wrong answer; None leaves a completion unscored",
         )
     _warn(results, len(scored))
 
