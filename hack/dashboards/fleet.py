@@ -122,6 +122,13 @@ _FAILURES = Row(
             stacked=True,
         ),
         Graph(
+            "Heads that do not respond",
+            "Jobs whose end and failures cannot be observed now; the runs continue. Good: 0. "
+            "Otherwise see the NetworkPolicy and the log of the head.",
+            (Query(f"sum({_OPERATOR}silent_heads) or vector(0)", "heads"),),
+            levels=low_is_good(1, 1),
+        ),
+        Graph(
             "Accelerator time lost",
             "Accelerator seconds of the last hour whose work was lost: from the newest checkpoint "
             "to the failure, times the accelerators of the job. High: lower checkpoint.interval, "
