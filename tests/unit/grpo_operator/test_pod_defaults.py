@@ -48,7 +48,9 @@ def test_a_limit_that_is_given_is_kept():
 
 
 def test_an_extended_resource_that_is_requested_is_a_limit_too():
-    found = resources(**cpu(requests={"rdma/hca": "1"}))
+    requested = {"resources": {"requests": {"rdma/hca": "1"}}}
+    patch = {"spec": {"containers": [{"name": "ray", **requested}]}}
+    found = resources(consumers={"accelerator": "cpu", "podTemplate": patch})
     assert found["limits"] == {"rdma/hca": "1"}
 
 
