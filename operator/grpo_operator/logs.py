@@ -1,28 +1,35 @@
 """Log lines, as JSON or plain text, with the job that is reconciled."""
 
-import json
 import logging
 import sys
-from datetime import UTC, datetime
+from typing import Any
+
+from pythonjsonlogger.json import JsonFormatter as LibraryFormatter
 
 from .controller.workers import current_job
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(LibraryFormatter):
     """One JSON object per line."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, UTC)
-        entry = {
-            "time": time.isoformat(timespec="milliseconds"),
-            "level": record.levelname,
-            "logger": record.name,
-            "job": current_job.get(),
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            entry["error"] = self.formatException(record.exc_info)
-        return json.dumps({key: value for key, value in entry.items() if value})
+    def __init__(self) -> None:
+        super().__init__(
+            "%(levelname)s %(name)s %(message)s",
+            rename_fields={"levelname": "level", "name": "logger", "exc_info": "error"},
+            rename_fields_keep_missing=False,
+            timestamp="time",
+        )
+
+    def add_fields(
+        self,
+        log_data: dict[str, Any],
+        record: logging.LogRecord,
+        message_dict: dict[str, Any],
+    ) -> None:
+        """The fields of the record, and the job if there is one."""
+        super().add_fields(log_data, record, message_dict)
+        if job := current_job.get():
+            log_data["job"] = job
 
 
 class PlainFormatter(logging.Formatter):

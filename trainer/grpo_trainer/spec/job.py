@@ -67,13 +67,14 @@ class GRPOJobSpec(Record):
     suspend: bool = False
     """Write a checkpoint and delete the pods; resume when it is false again."""
     backoff_limit: NonNegativeInt = 3
-    """Number of retries before the job fails."""
+    """Retries before the job fails, since the last sustained progress; evictions do not count."""
     active_deadline_seconds: PositiveInt | None = None
-    """Seconds from the first start after which the job fails."""
+    """Seconds after which a job fails. They do not count while it is queued or suspended, and start
+    again after."""
     startup_deadline_seconds: PositiveInt = 1800
-    """Seconds within which the pods must be ready."""
+    """Seconds that the pods may take to become ready at the first start."""
     stall_timeout_seconds: PositiveInt = 1800
-    """Seconds without a step after which an attempt has failed."""
+    """Seconds that the driver may report the same step before the attempt counts as failed."""
     ttl_seconds_after_finished: NonNegativeInt | None = None
     """Seconds from its end to the deletion of the GRPOJob; never when absent."""
 
