@@ -22,7 +22,7 @@ from .admission import Limits, fair_share, startable
 from .batch import Batch, GroupT
 from .collection import Collection
 from .leases import Lease, LeaseBook
-from .source import PromptOutcome, PromptSource, ScheduledPrompt, SourceState
+from .source import PromptOutcome, PromptSource, SourceState
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ class RolloutBuffer(Generic[GroupT]):
     def fail(self, lease: Lease) -> None:
         """Requeue the prompt as failed, unless the lease has ended."""
         if self._leases.end(lease):
-            self._retry(lease.prompt)
+            self._source.fail(lease.prompt, self._max_lease_attempts)
             self._settle()
 
     def requeue(self, leases: Iterable[Lease]) -> None:
@@ -284,14 +284,6 @@ class RolloutBuffer(Generic[GroupT]):
     def _expire(self, lease: Lease) -> None:
         logger.warning("row %d: no completion from %s in time", lease.prompt.row, lease.producer)
         self.fail(lease)
-
-    def _retry(self, prompt: ScheduledPrompt) -> None:
-        prompt = prompt.retried()
-        if prompt.attempt < self._max_lease_attempts:
-            self._source.requeue(prompt)
-        else:
-            logger.warning("row %d: dropped after %d attempts", prompt.row, prompt.attempt)
-            self._source.finish(prompt.serial, PromptOutcome.DROPPED)
 
     def _requeue_stale(self) -> None:
         # Not a failure: counting it as one would drop the prompts with long completions.

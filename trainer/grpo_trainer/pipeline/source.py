@@ -2,6 +2,7 @@
 
 import hashlib
 import heapq
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.events import GroupCounts
+
+logger = logging.getLogger(__name__)
 
 
 class PromptOutcome(StrEnum):
@@ -112,6 +115,15 @@ class PromptSource:
         self._assert_open(prompt.serial)
         self._counts["requeued"] += 1
         heapq.heappush(self._pending, (prompt.serial, prompt))
+
+    def fail(self, prompt: ScheduledPrompt, max_attempts: int) -> None:
+        """Requeue a prompt after a failed lease, or drop it after `max_attempts` of them."""
+        prompt = prompt.retried()
+        if prompt.attempt < max_attempts:
+            self.requeue(prompt)
+        else:
+            logger.warning("row %d: dropped after %d attempts", prompt.row, prompt.attempt)
+            self.finish(prompt.serial, PromptOutcome.DROPPED)
 
     def finish(self, serial: int, outcome: PromptOutcome) -> None:
         """Record the outcome of a prompt that was taken."""
