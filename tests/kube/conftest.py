@@ -71,7 +71,7 @@ async def jobs(api: client.ApiClient, namespace: str) -> Jobs:
 
 @pytest.fixture
 async def ray() -> AsyncIterator[FakeRay]:
-    """Stands in for the Ray and the driver of every head."""
+    """Replaces the Ray and the driver of every head."""
     async with FakeRay.serve() as ray:
         yield ray
 
@@ -89,7 +89,7 @@ async def operator(
 
 @pytest.fixture
 async def proxy(cluster: Cluster) -> AsyncIterator[ApiProxy]:
-    """Stands before the API server, to break what a test tells it to break."""
+    """A proxy before the API server, which breaks the calls that a test chooses."""
     async with ApiProxy.before(cluster.kubeconfig) as proxy:
         yield proxy
 

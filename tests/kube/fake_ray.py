@@ -82,7 +82,7 @@ class FakeHead:
         self.progress = None
 
     def restart(self) -> None:
-        """Ray starts anew and knows of nothing."""
+        """Ray restarts and has no jobs."""
         self.runs, self.progress = {}, None
 
 

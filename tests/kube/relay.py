@@ -19,7 +19,7 @@ class Relay:
     """Of the API server."""
     own_port: int = 0
     late_bytes: int = 0
-    """Sent to the API server after the network was mended, by callers that are gone."""
+    """Sent to the API server after the network was restored, by callers that are gone."""
     _whole: asyncio.Event = field(default_factory=asyncio.Event)
     _server: asyncio.Server | None = None
     _connections: set[asyncio.Task[None]] = field(default_factory=set)
@@ -48,11 +48,11 @@ class Relay:
         return copy
 
     def cut(self) -> None:
-        """From now on nothing passes. What is sent meanwhile arrives when it is mended: a kernel
-        goes on sending even for a process that has ended."""
+        """From now on nothing passes. What is sent meanwhile arrives when it is restored: a kernel
+        continues to send even for a process that has ended."""
         self._whole.clear()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self._whole.set()
 
     @contextlib.asynccontextmanager

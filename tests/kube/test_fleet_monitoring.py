@@ -10,7 +10,7 @@ from kube.api_proxy import ApiProxy
 from kube.fake_ray import FakeRay
 from kube.harness import Cluster
 from kube.operator_harness import Jobs, manifest, running_operator
-from support.prometheus import CHART, Target, alerts, running_prometheus, shown, told
+from support.prometheus import CHART, Target, alert_query, alerts, running_prometheus, shown
 
 SECONDS = 60
 SERIES_OF_AN_OPERATOR = 200
@@ -39,7 +39,7 @@ async def test_every_panel_and_every_alert_has_data(
             await jobs.until_phase("Running", "other")
             (running,) = [head for head in ray.heads.values() if head.active]
             running.reachable = False
-            queries = [told(rule, SECONDS) for rule in alerts()]
+            queries = [alert_query(rule, SECONDS) for rule in alerts()]
             queries += shown(CHART / "dashboards" / "grpo-fleet.json", f"{SECONDS}s")
             own = [query for query in queries if "grpo_operator_" in query.expr]
             missing = await asyncio.to_thread(prometheus.until_all_have_data, own, 90)

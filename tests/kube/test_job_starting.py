@@ -1,4 +1,4 @@
-"""What keeps a job from starting is named in its status, and gone from it once it is mended.
+"""What keeps a job from starting is named in its status, and removed from it once it is fixed.
 
 Aspects: images, accelerators, quotas that grow, refused children, policies, pod templates, Kueue, a
 head that hangs.

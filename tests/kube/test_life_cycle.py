@@ -90,7 +90,9 @@ async def test_a_job_with_the_longest_name_runs(operator: Operator, jobs: Jobs, 
     assert list(ray.heads) == [cluster["status"]["head"]["serviceName"]]
 
 
-async def test_producers_scale_while_the_run_goes_on(operator: Operator, jobs: Jobs, ray: FakeRay):
+async def test_producers_scale_while_the_run_continues(
+    operator: Operator, jobs: Jobs, ray: FakeRay
+):
     head = await start(jobs, ray)
     await jobs.patch({"producers": {"replicas": 4}})
     scaled = await jobs.until(lambda job: job["status"]["workers"]["producersReady"] == 4)

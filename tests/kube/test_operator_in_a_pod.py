@@ -28,7 +28,7 @@ async def until_refused(kubeconfig: Path) -> None:
                 if error.status == 401:
                     return
                 raise
-            await asyncio.sleep(0.5)  # nothing tells when a token is refused
+            await asyncio.sleep(0.5)  # no event shows when a token is refused
 
 
 async def test_it_logs_in_with_its_service_account_and_follows_the_token(

@@ -43,12 +43,12 @@ async def test_a_replica_without_connection_has_ended_before_another_leads(
             await second.until_leads(TAKEOVER_SECONDS)
             assert first.process.returncode == 1
             head.report(60)
-            told = await jobs.until(lambda job: job["status"]["progress"]["step"] == 60)
-            relay.mend()
+            reported = await jobs.until(lambda job: job["status"]["progress"]["step"] == 60)
+            relay.restore()
             async with asyncio.timeout(20):
                 while not relay.late_bytes:
                     await asyncio.sleep(0.1)  # the relay can only be asked
-            assert (await jobs.get())["status"] == told["status"]
+            assert (await jobs.get())["status"] == reported["status"]
             head.end(0)
             done = await jobs.until_phase("Succeeded")
     assert done["status"]["progress"]["step"] == 60

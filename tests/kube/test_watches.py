@@ -17,7 +17,7 @@ from grpo_operator.metrics import Metrics
 from kube.harness import Cluster
 from kube.operator_harness import Jobs, manifest
 
-Told = asyncio.Queue[tuple[Key, dict[object, object]]]
+Reports = asyncio.Queue[tuple[Key, dict[object, object]]]
 """Jobs that were woken, and the context variables at that moment."""
 
 
@@ -26,11 +26,11 @@ def context() -> dict[object, object]:
 
 
 @asynccontextmanager
-async def watching(namespace: str) -> AsyncIterator[Told]:
-    told: Told = asyncio.Queue()
+async def watching(namespace: str) -> AsyncIterator[Reports]:
+    reports: Reports = asyncio.Queue()
     watch = watches.watch(
         Cache(),
-        lambda key: told.put_nowait((key, context())),
+        lambda key: reports.put_nowait((key, context())),
         [namespace],
         threading.Event(),
         Metrics(),
@@ -38,7 +38,7 @@ async def watching(namespace: str) -> AsyncIterator[Told]:
     task = asyncio.create_task(watch)
     try:
         async with asyncio.timeout(30):
-            yield told
+            yield reports
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -59,13 +59,13 @@ async def test_objects_that_existed_before_are_reported_in_parts(
     names = {f"job-{number}" for number in range(5)}
     for name in names:
         await jobs.create(manifest(name))
-    async with watching(jobs.namespace) as told:
-        assert {(await told.get())[0] for _ in names} == {(jobs.namespace, n) for n in names}
+    async with watching(jobs.namespace) as reports:
+        assert {(await reports.get())[0] for _ in names} == {(jobs.namespace, n) for n in names}
 
 
 async def test_reports_run_without_the_context_of_kopf(jobs: Jobs):
     """Else every timer of a job would hold the object that kopf was handling."""
-    async with watching(jobs.namespace) as told:
+    async with watching(jobs.namespace) as reports:
         await jobs.create(manifest())
-        _, variables = await told.get()
+        _, variables = await reports.get()
     assert variables == context()

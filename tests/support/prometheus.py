@@ -68,7 +68,7 @@ def shown(dashboard: Path, window: str, **variables: str) -> list[Query]:
     ]
 
 
-def told(rule: Mapping[str, Any], seconds: int) -> Query:
+def alert_query(rule: Mapping[str, Any], seconds: int) -> Query:
     """What an alert looks at, so that there is data whether it fires or not.
 
     Comparisons tell true or false, what would silence it must be there, and hours become seconds.

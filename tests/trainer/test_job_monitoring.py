@@ -14,10 +14,10 @@ from support.prometheus import (
     Prometheus,
     Query,
     Target,
+    alert_query,
     alerts,
     running_prometheus,
     shown,
-    told,
 )
 from support.runs import Run, manifest
 
@@ -79,7 +79,9 @@ def test_every_panel_of_the_job_has_data(watched: Watched) -> None:
 
 
 def test_every_alert_on_a_job_has_data(watched: Watched) -> None:
-    queries = [told(rule, SECONDS) for rule in alerts() if "grpo_operator_" not in rule["expr"]]
+    queries = [
+        alert_query(rule, SECONDS) for rule in alerts() if "grpo_operator_" not in rule["expr"]
+    ]
     assert watched.prometheus.until_all_have_data(queries, 120) == [], watched.run.output[-3000:]
 
 

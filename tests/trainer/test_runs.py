@@ -103,7 +103,7 @@ def test_a_run_leaves_no_process_behind(finished: Run) -> None:
     assert finished.leftovers() == []
 
 
-def test_the_summary_tells_how_it_went(finished: Run) -> None:
+def test_the_summary_reports_the_outcome(finished: Run) -> None:
     summary = finished.summary
     assert summary["outcome"] == "succeeded"
     assert (summary["steps"], summary["total_steps"]) == (6, 6)
@@ -148,14 +148,14 @@ def test_the_driver_serves_metrics_and_progress_and_guards_the_drain(finished: R
     assert pages["unauthorized"] == "401"
 
 
-def test_a_run_tells_where_all_its_processes_stand(finished: Run) -> None:
+def test_a_run_reports_the_stacks_of_all_its_processes(finished: Run) -> None:
     text = finished.pages["stacks"]  # type: ignore[attr-defined]
     for name in ("driver", "consumer-0", "consumer-1", "producer-0", "producer-1"):
         assert f"=== {name}\n" in text
     assert text.count("thread MainThread") == 5
 
 
-def test_a_killed_run_goes_on_as_if_it_had_never_stopped(start: Start, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_as_if_it_had_never_stopped(start: Start, tmp_path: Path) -> None:
     # Long enough that the kill comes before the end, short enough to be run twice.
     file = manifest(tmp_path / "job.yaml", maxSteps=8)
     whole = start(str(file), name="whole")
@@ -247,7 +247,7 @@ def short() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def test_producers_come_and_go_while_training_goes_on(
+def test_producers_come_and_go_while_training_continues(
     start: Start, tmp_path: Path, short: Path
 ) -> None:
     file = manifest(
@@ -315,7 +315,7 @@ def test_dynamic_sampling_ends_well_with_the_data(start: Start, tmp_path: Path) 
     assert all(line["grpo_accuracy_mean"] not in (0, 1) for line in run.metrics)
 
 
-def test_unfit_data_end_a_run_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_invalid_data_end_a_run_before_anything_is_loaded(tmp_path: Path) -> None:
     data = tmp_path / "bad.jsonl"
     data.write_text('{"messages": {"role": "user", "content": "1+1="}, "gt_answer": null}\n')
     file = manifest(tmp_path / "job.yaml", dataset={"path": str(data)})

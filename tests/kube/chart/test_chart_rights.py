@@ -210,7 +210,7 @@ async def test_the_self_test_finds_a_kuberay_that_is_too_old(
         try:
             async with asyncio.timeout(30):
                 code, output = 0, ""
-                while code == 0:  # nothing tells when the API server goes by the new schema
+                while code == 0:  # no event shows when the API server uses the new schema
                     code, output = await selftest(api, release)
         finally:
             await patch({"op": "add", "value": groups["resources"]})

@@ -26,16 +26,16 @@ from grpo_operator.model.resources import PODS
 
 
 class Served:
-    """Answers with a status; while it is told to wait, with nothing."""
+    """Answers with a status; while it waits, with nothing."""
 
     def __init__(self):
         self.status, self.text = 200, "{}"
-        self.asked, self.go_on = asyncio.Queue(), asyncio.Event()
-        self.go_on.set()
+        self.asked, self.proceed = asyncio.Queue(), asyncio.Event()
+        self.proceed.set()
 
     async def handle(self, request):
         self.asked.put_nowait(request)
-        await self.go_on.wait()
+        await self.proceed.wait()
         return web.Response(status=self.status, text=self.text)
 
 
@@ -57,18 +57,18 @@ async def kube(served, metrics):
         configuration = client.Configuration(host=str(server.make_url("")).rstrip("/"))
         async with client.ApiClient(configuration) as api:
             yield Kube(api, metrics, concurrency=2)
-            served.go_on.set()
+            served.proceed.set()
 
 
 async def test_so_many_calls_are_made_at_once_and_the_others_wait_their_turn(kube, served, metrics):
-    served.go_on.clear()
+    served.proceed.clear()
     calls = [asyncio.create_task(kube.get(PODS, "lab", str(number))) for number in range(5)]
     for _ in range(2):
         await asyncio.wait_for(served.asked.get(), 5)
     await asyncio.sleep(0.05)
     assert served.asked.empty()
     assert metrics.registry.get_sample_value("grpo_operator_queue_depth") == 3
-    served.go_on.set()
+    served.proceed.set()
     assert await asyncio.wait_for(asyncio.gather(*calls), 5) == [{}] * 5
     assert metrics.registry.get_sample_value("grpo_operator_queue_depth") == 0
 

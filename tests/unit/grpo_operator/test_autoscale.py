@@ -41,7 +41,7 @@ def test_the_drivers_request_is_applied_within_the_range(requested, count):
     assert decision.status.workers.producers_desired == count
 
 
-def test_a_wish_that_is_fulfilled_asks_for_nothing():
+def test_a_demand_that_is_met_asks_for_no_more():
     assert decide(training(4, producers=4), NOW).actions == ()
 
 

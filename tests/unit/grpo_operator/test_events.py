@@ -1,4 +1,4 @@
-"""What users are told by Events. Aspects: when there is one, of what type, that it has words."""
+"""What Events report to users. Aspects: when there is one, of what type, that it has words."""
 
 import pytest
 
@@ -28,7 +28,7 @@ async def changed(api, old, new, reason="", message=""):
     await Recorder(api, "me").changed(job(old), decision)
 
 
-async def test_a_change_of_phase_is_told_with_its_reason(api):
+async def test_a_change_of_phase_is_reported_with_its_reason(api):
     await changed(api, starting(), running(), "Running", "attempt 1")
     assert api.events == [("Normal", "Running", "attempt 1")]
 
@@ -46,13 +46,13 @@ def waiting(reason, message=""):
     return status(Phase.STARTING, found.model_copy(update={"message": message}))
 
 
-async def test_a_new_cause_of_waiting_is_told_once(api):
+async def test_a_new_cause_of_waiting_is_reported_once(api):
     await changed(api, waiting("PodsPending"), waiting("ImagePullBackOff", "no image"))
     await changed(api, waiting("ImagePullBackOff"), waiting("ImagePullBackOff", "still none"))
     assert api.events == [("Warning", "ImagePullBackOff", "no image")]
 
 
-async def test_a_cause_without_words_is_told_in_some(api):
+async def test_a_cause_without_words_is_reported_in_some(api):
     await changed(api, waiting("PodsPending"), waiting("FailedCreateHeadPod"))
     assert api.events == [("Warning", "FailedCreateHeadPod", "the pods are not ready")]
 
@@ -67,6 +67,6 @@ async def test_a_head_that_stops_responding_is_reported_once(api):
     assert api.events == [("Warning", "HeadNotAnswering", text)]
 
 
-async def test_what_every_start_goes_through_is_not_told(api):
+async def test_what_every_start_goes_through_is_not_reported(api):
     await changed(api, waiting("Creating"), waiting("PodsPending", "head: 0 of 1 ready"))
     assert api.events == []

@@ -213,7 +213,7 @@ def test_no_file_can_be_removed_or_read_outside_the_python_installation(tmp_path
 
 
 @pytest.mark.parametrize("files", PROTECTED)
-@pytest.mark.parametrize("process", ["self", "1", str(os.getpid())])
+@pytest.mark.parametrize("process", ["self", "1", str(os.getpid())], ids=["own", "init", "parent"])
 def test_the_environment_of_no_process_can_be_read(process, files):
     assert refused(f"open('/proc/{process}/environ')", files) in DENIED
 

@@ -72,7 +72,7 @@ class ProducerClient:
 
     async def terminated(self) -> None:
         """Wait until its process receives SIGTERM; without a deadline."""
-        await self.actor.told_to_stop.remote()
+        await self.actor.stop_requested.remote()
 
     async def load(self, references: Sequence[Any]) -> float:
         """Fetch bundles and apply them; returns the seconds that generation paused."""

@@ -69,12 +69,12 @@ class Producer:
         await self._engine.ready()
         return self._info
 
-    async def told_to_stop(self) -> None:
-        """Answers at the first SIGTERM to this process, which goes on; a second one ends it."""
-        told, loop = asyncio.Event(), asyncio.get_running_loop()
-        loop.add_reader(self._terminated, told.set)
+    async def stop_requested(self) -> None:
+        """Returns at the first SIGTERM to this process, which continues; a second one ends it."""
+        requested, loop = asyncio.Event(), asyncio.get_running_loop()
+        loop.add_reader(self._terminated, requested.set)
         try:
-            await told.wait()
+            await requested.wait()
         finally:
             loop.remove_reader(self._terminated)
         faulthandler.unregister(signal.SIGTERM)
@@ -98,7 +98,7 @@ class Producer:
     ) -> float:
         """Fetch one version's bundles, one reference per pipeline stage, and switch to it.
 
-        Generation goes on during the fetch. Returns the seconds that it stood still.
+        Generation continues during the fetch. Returns the seconds that it paused.
 
         Raises:
             TimeoutError: the bundles did not arrive in time; the version in use stays.
