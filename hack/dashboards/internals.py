@@ -132,14 +132,10 @@ UPDATE = Row(
             Levels(Color.RED, ((0.5, Color.YELLOW), (0.8, Color.GREEN))),
         ),
         Graph(
-            "Values that are not finite",
+            "Log-probabilities that are not finite",
             "Tokens and completions per second that are masked because the engine reported no "
-            "finite log-probability, and steps that are skipped because their gradients are not "
-            "finite. Good: 0. Otherwise the engine or the weights are broken.",
-            (
-                Query(rate("grpo_nonfinite_logprobs_total", "unit"), "{{unit}}"),
-                Query(rate("grpo_nonfinite_steps_total"), "steps"),
-            ),
+            "finite log-probability. Good: 0. Otherwise the engine or the weights are broken.",
+            (Query(rate("grpo_nonfinite_logprobs_total", "unit"), "{{unit}}"),),
             Unit.PER_SECOND,
         ),
     ),

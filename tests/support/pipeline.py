@@ -139,7 +139,7 @@ async def pipeline(
             **producers,
         },
         "consumers": {"processesPerReplica": 1, "accelerator": "cpu"},
-        "stallTimeoutSeconds": 120,
+        "workerTimeoutSeconds": 120,
         **(sections or {}),
     }
     spec = GRPOJob.model_validate({"spec": manifest}).spec

@@ -40,7 +40,7 @@ BASE: dict[str, Any] = {
         "consumers": {"processesPerReplica": 1, "accelerator": "cpu"},
         "checkpoint": {"interval": 2},
         "tracking": {"tensorboard": False},
-        "stallTimeoutSeconds": 120,
+        "workerTimeoutSeconds": 120,
     },
 }
 

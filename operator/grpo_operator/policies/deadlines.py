@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
-from grpo_trainer.spec import ConditionStatus, ConditionType, GRPOJobStatus, Phase
+from grpo_trainer.spec import ConditionStatus, ConditionType, GRPOJobStatus, Phase, RunState
 
 from ..model.conditions import Reason, attempt_started, find_condition, since
 from ..model.decision import TERMINAL, Decision, DeleteCluster, DumpStacks, StopDriver, true
@@ -51,17 +51,16 @@ def startup_deadline(observed: Observed, now: datetime, decided: Decision) -> De
 
 
 def stall(observed: Observed, now: datetime) -> Decision | None:
-    """The driver reports the same step for `stallTimeoutSeconds`: dump the stacks, start over.
+    """The driver reports the same step for too long: dump the stacks, start over.
 
     Silence is no stall: `step_since` is set only while the driver responds.
     """
-    spec, status = observed.job.spec, observed.job.status
-    assert spec is not None
-    limit = spec.stall_timeout_seconds
+    status = observed.job.status
+    field, limit = _step_limit(observed)
     left = _left(observed.step_since, limit, now)
     if not attempt_started(status) or observed.cluster is None or left is None or left > 0:
         return None
-    text = f"no step after step {status.progress.step} within stallTimeoutSeconds ({limit})"
+    text = f"no step after step {status.progress.step} within {field} ({limit})"
     actions = (DumpStacks(), StopDriver(observed.attempt), DeleteCluster(observed.cluster.uid))
     stalled = true(Reason.STALLED, text)
     return next_attempt(observed, now, Reason.STALLED, text, *actions, stalled=stalled)
@@ -85,10 +84,20 @@ def seconds_to_next(observed: Observed, status: GRPOJobStatus, now: datetime) ->
     running = (
         _left(status.start_time, spec.active_deadline_seconds, now),
         None if started else _startup_left(observed, status, now),
-        _left(observed.step_since, spec.stall_timeout_seconds, now) if started else None,
+        _left(observed.step_since, _step_limit(observed)[1], now) if started else None,
     )
     # A deadline that has passed without effect does not apply in this phase.
     return min((left for left in running if left is not None and left > 0), default=None)
+
+
+def _step_limit(observed: Observed) -> tuple[str, int]:
+    """Name and value of the deadline of the present step. A driver's first step takes longer."""
+    spec, progress = observed.job.spec, observed.progress
+    assert spec is not None
+    starting = progress is not None and progress.state is RunState.STARTING
+    if starting or (progress is not None and progress.progress.step == 0):
+        return "firstStepTimeoutSeconds", spec.first_step_timeout_seconds
+    return "stallTimeoutSeconds", spec.stall_timeout_seconds
 
 
 def _startup_left(observed: Observed, status: GRPOJobStatus, now: datetime) -> float | None:

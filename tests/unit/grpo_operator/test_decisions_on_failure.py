@@ -133,6 +133,23 @@ def test_a_run_without_a_step_is_dumped_stopped_and_started_over():
     assert state_of(decision, "Stalled") == ("True", "Stalled")
 
 
+@pytest.mark.parametrize(
+    ("seconds", "stopped"), [(599, False), (600, True)], ids=["before", "after"]
+)
+def test_a_first_step_has_a_deadline_of_its_own(seconds, stopped):
+    terms = {"stallTimeoutSeconds": 60, "firstStepTimeoutSeconds": 600}
+    starting_up = Progress(attempt=1, state="starting")
+    seen = observed(
+        job(running(), **terms),
+        ray_jobs=(ray_job(),),
+        progress=starting_up,
+        step_since=at(-seconds),
+    )
+    decision = decide(seen, NOW)
+    assert (StopDriver(1) in decision.actions) is stopped
+    assert ("firstStepTimeoutSeconds (600)" in decision.message) is stopped
+
+
 def test_a_run_wakes_when_its_stall_timeout_would_pass():
     seen = observed(
         job(running(), stallTimeoutSeconds=60), ray_jobs=(ray_job(),), step_since=at(-58)

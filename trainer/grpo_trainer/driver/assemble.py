@@ -74,7 +74,7 @@ def assemble(
         max_staleness=spec.buffer.max_staleness,
         max_steps=spec.max_steps,
         max_attempts=algorithm.max_attempts,
-        lease_seconds=float(spec.stall_timeout_seconds),
+        lease_seconds=float(spec.worker_timeout_seconds),
         first_step=origin.step if origin else 0,
     )
     consumers, policy = _consumers(spec, algorithm, prepared, placement, on_change)
@@ -131,7 +131,7 @@ def producer_pool(
         microbatch=spec.batch.inference_microbatch_size,
         batch=spec.batch.inference_batch_size,
         startup_seconds=float(spec.startup_deadline_seconds),
-        call_seconds=float(spec.stall_timeout_seconds),
+        call_seconds=float(spec.worker_timeout_seconds),
     )
     work = ProducerWork(
         buffer=context.buffer,
@@ -189,7 +189,7 @@ def _consumers(
         device=device,
         master_port=placement.options.master_port,
         startup_seconds=float(spec.startup_deadline_seconds),
-        call_seconds=float(spec.stall_timeout_seconds),
+        call_seconds=float(spec.worker_timeout_seconds),
         on_change=on_change,
     )
     traces = placement.paths.logs if spec.tracking.profiling else None

@@ -73,8 +73,14 @@ class GRPOJobSpec(Record):
     again after."""
     startup_deadline_seconds: PositiveInt = 1800
     """Seconds that the pods may take to become ready at the first start."""
-    stall_timeout_seconds: PositiveInt = 1800
+    first_step_timeout_seconds: PositiveInt = 7200
+    """Seconds a driver may take for its first step, in which it downloads the model and starts the
+    engines."""
+    stall_timeout_seconds: PositiveInt = 3600
     """Seconds that the driver may report the same step before the attempt counts as failed."""
+    worker_timeout_seconds: PositiveInt = 1800
+    """Seconds after which the driver gives up a rollout or a call to a consumer and restarts that
+    worker."""
     ttl_seconds_after_finished: NonNegativeInt | None = None
     """Seconds from its end to the deletion of the GRPOJob; never when absent."""
 

@@ -7,6 +7,7 @@ MUTABLE_FIELDS = frozenset(
         "spec.backoffLimit",
         "spec.activeDeadlineSeconds",
         "spec.startupDeadlineSeconds",
+        "spec.firstStepTimeoutSeconds",
         "spec.stallTimeoutSeconds",
         "spec.ttlSecondsAfterFinished",
     }
