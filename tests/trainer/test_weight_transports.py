@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from grpo_trainer.rollout.engine import create_engine
+from grpo_trainer.rollout.factory import create_engine
 from grpo_trainer.transport import group
 from grpo_trainer.transport.group import BroadcastAbortedError, WeightReceiver, WeightsLostError
 from grpo_trainer.transport.plan import BUCKET_BYTES, GroupMember, Stage, buckets, span

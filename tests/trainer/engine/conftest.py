@@ -2,7 +2,7 @@
 
 import pytest
 
-from grpo_trainer.rollout.engine import create_engine
+from grpo_trainer.rollout.factory import create_engine
 from unit.rollout.tiny_models import TOKENIZER, bundle, options, save_directory
 
 

@@ -10,7 +10,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from grpo_trainer.rollout.engine import EngineClosedError, create_engine
+from grpo_trainer.rollout.engine import EngineClosedError
+from grpo_trainer.rollout.factory import create_engine
 from support.engines import ask, importance_ratios, ragged_requests
 from unit.rollout.tiny_models import (
     bundle,

@@ -1,11 +1,10 @@
-"""What a producer asks of an inference engine, and which engines there are."""
+"""What a producer requires of an inference engine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from grpo_trainer.messages import GenerationRequest, Rollout
-from grpo_trainer.spec import Backend
 from grpo_trainer.transport.plan import GroupMember
 from grpo_trainer.weights import WeightBundle
 
@@ -97,22 +96,3 @@ class RolloutEngine(Protocol):
 
 class EngineClosedError(RuntimeError):
     """The engine was closed before the answer was complete."""
-
-
-def create_engine(backend: str, options: EngineOptions) -> RolloutEngine:
-    """Build the engine of a backend; it holds no weights yet.
-
-    Raises:
-        ValueError: there is no engine for this backend.
-    """
-    if backend == Backend.TRANSFORMERS:
-        from .transformers_engine import TransformersEngine
-
-        return TransformersEngine(options)
-    if backend == Backend.VLLM:
-        from .vllm_engine import VllmEngine
-
-        return VllmEngine(options)
-    raise ValueError(
-        f"producers.backend: no engine for {backend!r}; legal: {', '.join(map(str, Backend))}"
-    )

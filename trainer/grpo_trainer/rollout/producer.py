@@ -15,7 +15,8 @@ from grpo_trainer.messages import GenerationRequest, Rollout
 from grpo_trainer.stacks import thread_stacks
 from grpo_trainer.transport.plan import GroupMember
 
-from .engine import EngineOptions, create_engine
+from .engine import EngineOptions
+from .factory import create_engine
 
 if TYPE_CHECKING:
     from ray import ObjectRef
