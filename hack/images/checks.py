@@ -36,11 +36,11 @@ def _python(claim: str, code: str, prints: str) -> Check:
 
 _OPERATOR = (
     Check("is user 65532", ("id",), "uid=65532(grpo) gid=65532(grpo)"),
-    Check("reports that there is no cluster", (), "Invalid kube-config file", exits=2),
+    Check("reports that there is no cluster", (), "no cluster: found neither", exits=2),
     Check(
         "names an invalid setting",
         (),
-        "GRPO_CONCURRENCY: ",
+        "GRPO_CONCURRENCY: Invalid value: 'many': must be an integer",
         exits=2,
         environment=("GRPO_CONCURRENCY=many",),
     ),
