@@ -35,6 +35,16 @@ async def test_every_end_of_sequence_token_stops_a_completion(start, place):
     assert completion.finish_reason is FinishReason.STOP
 
 
+async def test_the_end_of_turn_of_the_chat_template_stops_a_completion(start):
+    tokenizer = type(TOKENIZER)(tokenizer_object=TOKENIZER.backend_tokenizer, eos_token="<eos>")
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<pad>{% endfor %}"
+    end = TOKENIZER.pad_token_id
+    engine = await start(chain_model(text_chain("=ab", end)), tokenizer=tokenizer)
+    [completion] = (await engine.generate(request())).completions
+    assert completion.token_ids.tolist() == [*token_ids("ab"), end]
+    assert completion.finish_reason is FinishReason.STOP
+
+
 @pytest.mark.parametrize(
     ("limit", "reason"), [(2, FinishReason.LENGTH), (3, FinishReason.STOP), (4, FinishReason.STOP)]
 )

@@ -1,6 +1,7 @@
 """The files beside the weights of a checkpoint in the Hub's format."""
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from grpo_trainer.spec import GRPOJobSpec
@@ -16,7 +17,7 @@ def write_model_files(directory: Path, prepared: Prepared, spec: GRPOJobSpec) ->
     config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
     config.torch_dtype = str(spec.model.dtype)
     config.save_pretrained(directory)
-    if (Path(source) / "generation_config.json").exists():
+    with suppress(OSError):  # generation_config.json is optional, in a directory and on the Hub
         GenerationConfig.from_pretrained(source).save_pretrained(directory)
     prepared.tokenizer.save_pretrained(directory)
     for code in Path(source).glob("*.py") if Path(source).is_dir() else ():

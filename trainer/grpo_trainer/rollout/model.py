@@ -14,6 +14,7 @@ from transformers.utils import is_flash_attn_2_available
 
 from grpo_trainer.weights import TensorEntry, WeightBundle
 
+from .end_of_turn import end_of_turn_ids
 from .engine import EngineOptions
 
 
@@ -41,14 +42,14 @@ def build_model(options: EngineOptions) -> PreTrainedModel:
 def end_of_sequence_ids(
     options: EngineOptions, model: PreTrainedModel, tokenizer: Tokenizer
 ) -> frozenset[int]:
-    """Every token that ends a completion: of the model's configurations and of the tokenizer."""
+    """Every token that ends a completion: of the configurations, the tokenizer, the template."""
     sources = [model.config.eos_token_id, tokenizer.eos_token_id]
     with suppress(OSError):  # generation_config.json is optional in a model directory
         sources.append(GenerationConfig.from_pretrained(options.model_path).eos_token_id)
     ids: set[int] = set()
     for source in sources:
         ids.update(source if isinstance(source, list) else [] if source is None else [source])
-    return frozenset(ids)
+    return frozenset(ids) | end_of_turn_ids(tokenizer)
 
 
 def write_weights(model: PreTrainedModel, bundles: Sequence[WeightBundle]) -> int:

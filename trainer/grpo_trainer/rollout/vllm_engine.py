@@ -13,6 +13,7 @@ from grpo_trainer.messages import GenerationRequest, Rollout
 from grpo_trainer.transport.plan import GroupMember
 from grpo_trainer.weights import WeightBundle
 
+from .end_of_turn import end_of_turn_ids
 from .engine import EngineClosedError, EngineOptions
 from .stopwatch import Stopwatch
 from .vllm_weights import (
@@ -282,8 +283,8 @@ def _engine_args(options: EngineOptions) -> Any:
 
 
 def _end_of_sequence_ids(model_config: Any, tokenizer: Any) -> frozenset[int]:
-    """Every token that ends a completion: of the model's configurations and of the tokenizer."""
-    ids: set[int] = set()
+    """Every token that ends a completion: of the configurations, the tokenizer, the template."""
+    ids: set[int] = set(end_of_turn_ids(tokenizer))
     for source in (
         model_config.hf_text_config.eos_token_id,
         model_config.try_get_generation_config().get("eos_token_id"),
