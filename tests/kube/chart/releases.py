@@ -45,7 +45,7 @@ class Release:
             helm("get", "hooks", self.name, *where, kubeconfig=self.cluster.kubeconfig)
         )
         account = [item for item in hooks if item and item["kind"] != "Pod"]
-        assert [item["kind"] for item in account] == ["ServiceAccount", "Role", "RoleBinding"]
+        assert {item["kind"] for item in account} == {"ServiceAccount", "Role", "RoleBinding"}
         text = yaml.safe_dump_all(account)
         self._kubectl(text, "apply")
         try:
