@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -77,6 +77,12 @@ def build_parser() -> Parser:
     manifest = add("manifest", commands.manifest, "print the manifest that flags describe")
     _add_set(manifest)
     _add_flags(manifest)
+    _add_light(add)
+    return parser
+
+
+def _add_light(add: Callable[..., Parser]) -> None:
+    """The commands that start no training."""
     validate = add("validate", commands.validate, "check manifests, without data and model")
     files = validate.add_argument("files", nargs="+", metavar="FILE", help="`-` for standard input")
     _complete(files, shtab.FILE)
@@ -98,7 +104,6 @@ def build_parser() -> Parser:
         'For bash, add `eval "$(grpo completion bash)"` to ~/.bashrc.',
     )
     completion.add_argument("shell", choices=commands.SHELLS)
-    return parser
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
