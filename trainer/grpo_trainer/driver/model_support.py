@@ -16,10 +16,10 @@ from grpo_trainer.spec import GRPOJobSpec
 
 _TOKENIZER = "spec.model.tokenizerPath"
 
-HYBRID_MODEL_TYPES = frozenset({"llama", "mistral", "mixtral", "qwen2"})
+HYBRID_MODEL_TYPES = frozenset({"falcon", "llama", "mistral", "mixtral", "qwen2"})
 """Types that were trained in bfloat16 and with tensor parallelism, with equal losses.
 
-ColossalAI 0.5.0 has policies for more types; those of gpt2 and cohere fail in the forward pass.
+ColossalAI 0.5.0 has policies for more types; those of gpt2, cohere and opt fail.
 """
 
 
