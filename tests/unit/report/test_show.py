@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -80,9 +81,10 @@ def test_a_long_completion_is_shortened_and_control_characters_are_escaped(tmp_p
     assert "more characters)" in text
 
 
-def test_two_runs_are_compared_by_configuration_results_and_curves(tmp_path):
-    one = write_run(tmp_path / "one")
-    other = write_run(tmp_path / "other", steps=4)
+def test_two_runs_are_compared_by_configuration_results_and_curves(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a longer path would be cut at 80 columns
+    one = write_run(Path("one"))
+    other = write_run(Path("other"), steps=4)
     ended(one, samples_per_second=10.5)
     manifest = {"metadata": {"name": "sums"}, "spec": {"seed": 2}}
     (other / "spec.json").write_text(json.dumps(manifest))

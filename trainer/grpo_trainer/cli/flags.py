@@ -4,6 +4,7 @@ One table: the parser, the merge into a manifest and the documentation read it. 
 are the original's, so a command line moves over by changing the program's name.
 """
 
+import functools
 import json
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping
@@ -47,12 +48,17 @@ class Flag:
     @property
     def default(self) -> Any:
         """What holds without the flag; None where that depends on other fields or on the run."""
-        node: Any = {"spec": GRPOJobSpec().model_dump(mode="json", by_alias=True)}
+        node: Any = _defaults()
         if self.path.startswith(OPTION):
             return None
         for name in self.path.split("."):
             node = node[name]
         return node
+
+
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    return {"spec": GRPOJobSpec().model_dump(mode="json", by_alias=True)}
 
 
 def off_below_one(text: str) -> int | None:
