@@ -76,7 +76,7 @@ class _Batch:
 
     def __init__(self, model: PreTrainedModel, prompts: Sequence[Ints], limit: int) -> None:
         """Read prompts [P] of any lengths, each to be continued by at most `limit` tokens."""
-        self._model, self._cache = model, DynamicCache()
+        self._model = model
         self._length = max(map(len, prompts))
         ids = torch.zeros(len(prompts), self._length, dtype=torch.long)
         # [P, longest prompt + limit] 0 for the padding on the left, where any token id will do.
@@ -86,17 +86,21 @@ class _Batch:
             ids[row, padding:] = torch.tensor(prompt.tolist())
             mask[row, :padding] = 0
         self._mask = mask.to(model.device)
-        self.logits = self._forward(ids.to(model.device))
+        self._read = ids.to(model.device)
+        self._cache = None if _slices_its_mask(model, self._length + limit) else DynamicCache()
+        self.logits = self._forward(self._read)
 
     def select(self, rows: Tensor) -> None:
         """Continue with these rows; a row that is named several times is copied."""
-        self._cache.batch_select_indices(rows)
-        self._mask, self.logits = self._mask[rows], self.logits[rows]
+        if self._cache is not None:
+            self._cache.batch_select_indices(rows)
+        self._read, self._mask, self.logits = self._read[rows], self._mask[rows], self.logits[rows]
 
     def append(self, tokens: Tensor) -> None:
         """Continue every row by one token of [N]."""
         self._length += 1
-        self.logits = self._forward(tokens[:, None])
+        self._read = torch.cat([self._read, tokens[:, None]], dim=1)
+        self.logits = self._forward(self._read if self._cache is None else tokens[:, None])
 
     def _forward(self, ids: Tensor) -> Tensor:
         mask = self._mask[:, : self._length]
@@ -106,10 +110,23 @@ class _Batch:
             attention_mask=mask,
             position_ids=positions,
             past_key_values=self._cache,
-            use_cache=True,
+            use_cache=self._cache is not None,
             logits_to_keep=1,
         ).logits
         return logits[:, -1]
+
+
+def _slices_its_mask(model: PreTrainedModel, length: int) -> bool:
+    """Whether sequences of this length must be read from the start for every token.
+
+    Beyond their window, models with a hybrid cache (Gemma 2 and 3) fit the mask to the keys that
+    such a cache keeps. Its fixed batch cannot lose finished rows, and a cache that keeps all keys
+    does not match the mask.
+    """
+    config = model.config
+    window = getattr(config, "sliding_window", None)
+    hybrid = getattr(config, "cache_implementation", None) == "hybrid"
+    return hybrid and window is not None and length > window
 
 
 @torch.inference_mode()
