@@ -2,6 +2,8 @@
 
 import io
 import json
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -81,10 +83,16 @@ def test_a_long_completion_is_shortened_and_control_characters_are_escaped(tmp_p
     assert "more characters)" in text
 
 
-def test_two_runs_are_compared_by_configuration_results_and_curves(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # a longer path would be cut at 80 columns
-    one = write_run(Path("one"))
-    other = write_run(Path("other"), steps=4)
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory whose path fits in a line of 80 columns."""
+    with tempfile.TemporaryDirectory() as path:
+        yield Path(path)
+
+
+def test_two_runs_are_compared_by_configuration_results_and_curves(short_path):
+    one = write_run(short_path / "one")
+    other = write_run(short_path / "other", steps=4)
     ended(one, samples_per_second=10.5)
     manifest = {"metadata": {"name": "sums"}, "spec": {"seed": 2}}
     (other / "spec.json").write_text(json.dumps(manifest))
