@@ -80,7 +80,7 @@ test-vllm: $(READY) $(VLLM_READY) ## tests of the vLLM engine, in an environment
 	$(PY) -m pytest tests/vllm_producers
 
 .PHONY: test-unit
-test-unit: $(READY) ## unit tests, under a minute
+test-unit: $(READY) ## unit tests, about three minutes of CPU time
 	$(PY) -m pytest tests/unit
 
 .PHONY: test-kube
