@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from grpo_trainer.builtin import addition_rows, default_cache, resolve_model_path
 from grpo_trainer.spec.training import RewardType
@@ -33,6 +35,19 @@ class FailingForCausalLM(Qwen2ForCausalLM):
         if not self.training:
             raise RuntimeError("device-side assert triggered")
         return super().forward(*arguments, **named)
+"""
+
+NAN_MODEL = """
+import torch
+from transformers import Qwen2ForCausalLM
+
+
+class NanForCausalLM(Qwen2ForCausalLM):
+    def forward(self, *arguments, **named):
+        output = super().forward(*arguments, **named)
+        if torch.is_grad_enabled():
+            output.logits = output.logits + torch.sqrt(output.logits * 0)
+        return output
 """
 
 
@@ -69,6 +84,14 @@ def reward(tmp_path: Path, body: str) -> dict[str, Any]:
     return {"type": "custom", "custom": {"module": str(path), "function": "reward"}}
 
 
+def set_code(model: Path, name: str, code: str) -> None:
+    """Make a class of its own the code of a model."""
+    (model / "modeling_own.py").write_text(code)
+    config = json.loads((model / "config.json").read_text())
+    config["auto_map"] = {"AutoModelForCausalLM": f"modeling_own.{name}"}
+    (model / "config.json").write_text(json.dumps(config))
+
+
 def assert_failed(run: Run, code: int, *texts: str) -> None:
     assert run.wait() == code, run.output[-3000:]
     assert run.summary["outcome"] == "failed"
@@ -82,16 +105,31 @@ def assert_failed(run: Run, code: int, *texts: str) -> None:
 def test_an_engine_that_always_fails_is_a_retryable_failure_with_its_error(
     start: Start, tmp_path: Path, model: Path, few_rows: str
 ) -> None:
-    (model / "modeling_failing.py").write_text(FAILING_MODEL)
-    config = json.loads((model / "config.json").read_text())
-    config["auto_map"] = {"AutoModelForCausalLM": "modeling_failing.FailingForCausalLM"}
-    (model / "config.json").write_text(json.dumps(config))
+    set_code(model, "FailingForCausalLM", FAILING_MODEL)
     file = manifest(
         tmp_path / "job.yaml",
         model={"path": str(model), "trustRemoteCode": True},
         dataset={"path": few_rows},
     )
     assert_failed(start(str(file)), 1, "device-side assert triggered")
+
+
+def test_gradients_that_are_never_finite_end_the_run_and_reach_no_checkpoint(
+    start: Start, tmp_path: Path, model: Path
+) -> None:
+    set_code(model, "NanForCausalLM", NAN_MODEL)
+    file = manifest(
+        tmp_path / "job.yaml",
+        model={"path": str(model), "trustRemoteCode": True},
+        checkpoint={"interval": 1, "keepLast": 2},
+        maxSteps=20,
+    )
+    run = start(str(file))
+    assert_failed(run, 1, "are not finite")
+    assert run.metrics[-1]["grpo_nonfinite_steps_total"] == run.steps > 0
+    newest = Path(run.summary["newest_checkpoint"])
+    before, after = (load_file(path / "model.safetensors") for path in (model, newest))
+    assert all(torch.equal(before[name], tensor) for name, tensor in after.items())
 
 
 def test_a_reward_that_always_fails_is_invalid_with_its_error(start: Start, tmp_path: Path) -> None:
