@@ -132,10 +132,14 @@ UPDATE = Row(
             Levels(Color.RED, ((0.5, Color.YELLOW), (0.8, Color.GREEN))),
         ),
         Graph(
-            "Log-probabilities that are not finite",
+            "Values that are not finite",
             "Tokens and completions per second that are masked because the engine reported no "
-            "finite log-probability. Good: 0. Otherwise the engine or the weights are broken.",
-            (Query(rate("grpo_nonfinite_logprobs_total", "unit"), "{{unit}}"),),
+            "finite log-probability, and steps that are skipped because their gradients are not "
+            "finite. Good: 0. Otherwise the engine or the weights are broken.",
+            (
+                Query(rate("grpo_nonfinite_logprobs_total", "unit"), "{{unit}}"),
+                Query(rate("grpo_nonfinite_steps_total"), "steps"),
+            ),
             Unit.PER_SECOND,
         ),
     ),

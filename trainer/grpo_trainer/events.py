@@ -63,8 +63,10 @@ class StepReport:
     pipeline: PipelineState
     prompts: int = 0
     """Prompts of the whole run, each counted once per episode; 0 where unknown."""
+    skipped: bool = False
+    """Whether the weights are as before, because gradients were not finite."""
     note: str = ""
-    """Why a step was empty or small."""
+    """Why a step was empty, small or skipped."""
 
     @property
     def consumer_idle_ratio(self) -> float:

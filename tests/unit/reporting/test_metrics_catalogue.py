@@ -37,6 +37,7 @@ PUBLISHED = {
     "grpo_log_importance_ratio": "statistic",
     "grpo_effective_sample_ratio": None,
     "grpo_nonfinite_logprobs_total": "unit",
+    "grpo_nonfinite_steps_total": None,
     "grpo_gradient_norm": None,
     "grpo_learning_rate": None,
     "grpo_eval_accuracy": "dataset",

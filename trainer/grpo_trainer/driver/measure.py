@@ -35,6 +35,7 @@ def step_report(
         staleness=tuple(batch.step - group.version for group in batch.groups),
         pipeline=pipeline,
         prompts=prompts,
+        skipped=trained.skipped,
         note=_note(batch, built, trained),
     )
 

@@ -57,6 +57,12 @@ METRICS: tuple[Metric, ...] = (
             lambda r: r.sums.effective_sample_share,
         ),
         counter(
+            "grpo_nonfinite_steps_total",
+            "Steps without an update, because their gradients were not finite.",
+            lambda r: float(r.skipped),
+            per_step=True,
+        ),
+        counter(
             "grpo_nonfinite_logprobs_total",
             "Masked because the engine reported no finite log-probability.",
             lambda r: {
