@@ -41,7 +41,8 @@ def run(job, rank: int) -> None:
     if job.save:
         save_state(policy, job.directory, len(job.steps))
     (job.directory / f"result-{rank}.json").write_text(json.dumps(results))
-    (job.directory / f"memory-{rank}.json").write_text(json.dumps(allocated(policy)))
+    if job.steps:  # the optimizer allocates its moments in the first
+        (job.directory / f"memory-{rank}.json").write_text(json.dumps(allocated(policy)))
 
 
 def allocated(policy: Policy) -> dict[str, int]:
