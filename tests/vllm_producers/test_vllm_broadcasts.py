@@ -86,7 +86,7 @@ async def test_a_broadcast_that_breaks_off_is_never_drawn_from(subjects, way, ti
     part, _ = stages(tiny_model(tied, seed=2), 2)
     await asyncio.gather(
         asyncio.to_thread(whole.send, 2, part.entries, torch.from_numpy(part.data)),
-        asyncio.to_thread(lost._meet, 2),
+        asyncio.to_thread(lost._handshake, 2),
     )
     lost._group.leave()  # its process is gone
     with pytest.raises(RuntimeError, match="weights lost"):
