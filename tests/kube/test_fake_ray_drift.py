@@ -203,7 +203,7 @@ async def test_a_driver_that_fails_has_its_exit_code_and_the_end_of_its_log(side
 async def test_an_attempt_is_submitted_once_and_stopped_for_good(side: Side):
     await side.head.submit(job(), 3)
     await side.until(3, RayJobState.RUNNING)
-    with pytest.raises(SubmissionRefusedError, match=r"answered 500(.|\n)*already exists"):
+    with pytest.raises(SubmissionRefusedError, match=r"status 500(.|\n)*already exists"):
         await side.head.submit(job(), 3)
     await side.head.stop(job(), 3)
     await side.until(3, RayJobState.STOPPED)
@@ -213,7 +213,7 @@ async def test_an_attempt_is_submitted_once_and_stopped_for_good(side: Side):
 
 
 async def test_what_is_unknown_cannot_be_stopped(side: Side):
-    with pytest.raises(HeadError, match="answered 404"):
+    with pytest.raises(HeadError, match="status 404"):
         await side.head.stop(job(), 99)
     unknown = f"/api/jobs/{submission_id(job().uid, 99)}/stop"
     assert await status_of(side.head, "POST", unknown) == 404

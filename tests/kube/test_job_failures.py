@@ -162,7 +162,7 @@ async def test_a_run_that_takes_too_long_fails(operator: Operator, jobs: Jobs, r
 async def test_a_silent_head_is_reported_and_left_alone(
     operator: Operator, jobs: Jobs, ray: FakeRay
 ):
-    head = await start(jobs, ray, stallTimeoutSeconds=4, backoffLimit=0)
+    head = await start(jobs, ray, stallTimeoutSeconds=4, firstStepTimeoutSeconds=4, backoffLimit=0)
     (cluster,) = await jobs.clusters()
     head.reachable = False
     silent = await jobs.until(
@@ -180,7 +180,7 @@ async def test_a_silent_head_is_reported_and_left_alone(
 async def test_a_run_without_steps_is_dumped_and_started_over(
     operator: Operator, jobs: Jobs, ray: FakeRay
 ):
-    head = await start(jobs, ray, stallTimeoutSeconds=4)
+    head = await start(jobs, ray, firstStepTimeoutSeconds=4)
     retrying = await jobs.until_phase("Retrying")
     assert condition_of(retrying, "Stalled")["status"] == "True"
     assert head.asked == ["stacks"]

@@ -53,7 +53,7 @@ async def test_the_pod_that_reads_a_volume_is_deleted_when_reading_fails(
         await until_reader(jobs)
         _, err = await asyncio.wait_for(listing.communicate(), 60)
     assert listing.returncode == 1
-    assert err.startswith(b"error: refused: pods/exec ")
+    assert err.startswith(b"error: refused: get and create pods/exec job-")
     await jobs.until_pods(lambda pods: not pods)
 
 
