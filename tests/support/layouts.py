@@ -82,7 +82,7 @@ def run(jobs: list[LayoutJob], world: int) -> None:
         for rank in range(world)
     ]
     try:
-        outputs = [process.communicate(timeout=150)[0] for process in processes]
+        outputs = [process.communicate(timeout=250)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()
