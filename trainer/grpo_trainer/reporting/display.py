@@ -1,6 +1,7 @@
 """The run on the terminal: a live panel, or a line per event where output is not a terminal."""
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 
 from rich.cells import cell_len
@@ -34,7 +35,7 @@ def make_display(
     return (LiveDisplay if live else PlainDisplay)(tracker, console, job, layout)
 
 
-class Display(Sink):
+class Display(Sink, ABC):
     """What both displays have in common: every event but a step is a message."""
 
     def __init__(
@@ -96,8 +97,9 @@ class Display(Sink):
         for name, value in [*summary, *hints]:
             self._print(f"{name}: {value}")
 
+    @abstractmethod
     def _print(self, text: str) -> None:
-        raise NotImplementedError
+        """Write one line."""
 
 
 class PlainDisplay(Display):
