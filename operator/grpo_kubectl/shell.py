@@ -1,6 +1,6 @@
 """Commands in a running container: their output and their exit status.
 
-The exec protocol is a WebSocket, which `grpo_operator.clients.kube` does not need.
+The exec protocol is a WebSocket, which `grpo_operator.clients` does not need.
 """
 
 import asyncio
@@ -13,7 +13,8 @@ import aiohttp
 from kubernetes.aio.stream import WsApiClient
 
 from grpo_operator.clients.errors import ApiError, ForbiddenError, UnavailableError
-from grpo_operator.clients.kube import TIMEOUT_SECONDS, Kube, describe
+from grpo_operator.clients.kube import Kube
+from grpo_operator.clients.transport import TIMEOUT_SECONDS, describe
 from grpo_operator.model.resources import PODS
 
 from .errors import CommandError

@@ -7,7 +7,7 @@ import pytest
 from grpo_kubectl.cli import build_parser, main
 from grpo_kubectl.errors import Exit, explain
 from grpo_operator.clients.errors import error_of
-from grpo_operator.clients.kube import describe
+from grpo_operator.clients.transport import describe
 from grpo_operator.model.resources import JOBS, PODS
 
 SERVER = "https://cluster"
