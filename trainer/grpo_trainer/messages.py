@@ -3,7 +3,9 @@
 They are all that two environments with different libraries have to agree on.
 """
 
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,34 +96,6 @@ class GenerationRequest:
     sampling: SamplingParams
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Completion:
-    """One finished completion."""
-
-    token_ids: Ints
-    """[T] as sampled, with the end-of-sequence token where one was drawn; never re-encoded."""
-    logprobs: Floats
-    """[T] log-probability of each token in the distribution it was drawn from."""
-    versions: Ints
-    """[T] weight version that drew each token."""
-    text: str
-    """Decoded without special tokens."""
-    finish_reason: FinishReason
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Rollout:
-    """All completions to one request."""
-
-    request_id: str
-    completions: tuple[Completion, ...]
-
-    @property
-    def oldest_version(self) -> int:
-        """The oldest weight version that drew any of its tokens."""
-        return min(int(c.versions.min()) for c in self.completions)
-
-
 @dataclass(frozen=True, slots=True)
 class Score:
     """What one completion earned."""
@@ -132,6 +107,84 @@ class Score:
     """1 for a right answer, before any shaping of the reward."""
     error: str | None = None
     """Reason it could not be scored (`timeout`, `crash`, ...)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Episode:
+    """What a completion of several turns has beside its tokens: those of the model and of the
+    environment lie in one sequence."""
+
+    sampled: Bools
+    """[T] tokens that the model drew. The others are observations, which leave the loss."""
+    turns: tuple[Message, ...]
+    """All turns behind the opening, of either side."""
+    score: Score
+    """As the environment scored it."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The environment's own, by name."""
+    failure: str = ""
+    """What the environment failed with, where the score is None."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Completion:
+    """One finished completion, or one episode."""
+
+    token_ids: Ints
+    """[T] as sampled, with the end-of-sequence token where one was drawn; never re-encoded."""
+    logprobs: Floats
+    """[T] log-probability of each token in the distribution it was drawn from; NaN where the
+    model did not draw it."""
+    versions: Ints
+    """[T] weight version that drew each token; of an observation, that of the turn before it."""
+    text: str
+    """Decoded without special tokens; of an episode, its turns under headings."""
+    finish_reason: FinishReason
+    episode: Episode | None = None
+    """None: a single turn, all tokens of which the model drew."""
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Number of tokens that the model drew."""
+        if self.episode is None:
+            return len(self.token_ids)
+        return int(np.count_nonzero(self.episode.sampled))
+
+    @property
+    def counted(self) -> Bools:
+        """[T] tokens that count in the loss: sampled, with a finite log-probability."""
+        finite: Bools = np.isfinite(self.logprobs)
+        return finite if self.episode is None else finite & self.episode.sampled
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Opening:
+    """How an environment opens the episodes of a group."""
+
+    token_ids: Ints
+    """[P] with the chat template and the generation prompt applied."""
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rollout:
+    """All completions to one request."""
+
+    request_id: str
+    completions: tuple[Completion, ...]
+    opening: Opening | None = None
+    """None: the prompt of the request."""
+
+    @property
+    def oldest_version(self) -> int:
+        """The oldest weight version that drew any of its tokens."""
+        return min(int(c.versions.min()) for c in self.completions)
+
+    def opened(self, prompt: Prompt) -> Prompt:
+        """The prompt that its completions continue, given that of its request."""
+        if self.opening is None:
+            return prompt
+        return Prompt(replace(prompt.row, messages=self.opening.messages), self.opening.token_ids)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -54,6 +54,7 @@ class StepStatistics:
     prompt_tokens: int
     """Each prompt once."""
     response_tokens: int
+    """Sampled tokens; observations are not among them."""
     reward_mean: float
     reward_std: float
     """Mean of the groups' standard deviations."""
@@ -66,7 +67,7 @@ class StepStatistics:
     nonfinite_samples: int
     """Completions that are masked because none of their log-probabilities is finite."""
     nonfinite_tokens: int
-    """Tokens that are masked because their log-probability is not finite."""
+    """Sampled tokens that are masked because their log-probability is not finite."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +90,7 @@ class _Sample:
     response_ids: Ints
     old_logprobs: Floats
     counted: Bools
-    """[T] tokens whose log-probability is finite."""
+    """[T] tokens that count in the loss."""
     advantage: np.float32
 
     @property
@@ -111,7 +112,8 @@ def build_step(
 
     Masked completions (see `trained_rewards`) leave the loss, its denominators and their group's
     statistics, so that a completion that is not trained on has no effect on others. A token
-    without a finite log-probability leaves the loss and its denominators alone.
+    without a finite log-probability, and one of an observation, leaves the loss and its
+    denominators alone.
 
     With `skip_zero_advantage` samples with advantage 0 only count in the denominators and have no
     forward pass. By default it is on when algorithm.kl_coefficient is 0: their gradient is then
@@ -151,7 +153,7 @@ def step_advantages(
     tokens = [
         np.array(
             [
-                np.count_nonzero(np.isfinite(c.logprobs)) if valid else 0
+                np.count_nonzero(c.counted) if valid else 0
                 for c, valid in zip(g.rollout.completions, a.valid, strict=True)
             ],
             dtype=np.int64,
@@ -166,13 +168,12 @@ def _samples(group: ScoredGroup, advantages: GroupAdvantages) -> Iterator[_Sampl
     assert len(prompt_ids) > 0, "the first response token needs one that predicts it"
     for i, completion in enumerate(group.rollout.completions):
         assert len(completion.token_ids) == len(completion.logprobs)
-        counted = np.isfinite(completion.logprobs)
         if advantages.valid[i]:
             yield _Sample(
                 prompt_ids=prompt_ids,
                 response_ids=completion.token_ids,
                 old_logprobs=completion.logprobs,
-                counted=counted,
+                counted=completion.counted,
                 advantage=advantages.advantages[i],
             )
 
@@ -211,9 +212,12 @@ def _statistics(
     groups: Sequence[ScoredGroup], advantages: Sequence[GroupAdvantages], *, trained_samples: int
 ) -> StepStatistics:
     completions = [c for g in groups for c in g.rollout.completions]
-    nonfinite = [int(np.count_nonzero(~np.isfinite(c.logprobs))) for c in completions]
+    lengths = [c.sampled_tokens for c in completions]
+    nonfinite = [
+        length - int(np.count_nonzero(c.counted))
+        for c, length in zip(completions, lengths, strict=True)
+    ]
     scores = [s for g in groups for s in g.scores if _is_scored(s)]
-    lengths = [len(c.token_ids) for c in completions]
     return StepStatistics(
         samples=len(completions),
         scored_samples=len(scores),

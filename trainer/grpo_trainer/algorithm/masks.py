@@ -9,8 +9,8 @@ from grpo_trainer.spec import ResolvedAlgorithm
 def trained_rewards(group: ScoredGroup, algorithm: ResolvedAlgorithm) -> list[float | None]:
     """[G] rewards; None for a completion that is masked.
 
-    Masked are completions without a finite reward, those without a token whose log-probability is
-    finite, and, if algorithm.mask_truncated, truncated ones.
+    Masked are completions without a finite reward, those without a token that counts in the loss,
+    and, if algorithm.mask_truncated, truncated ones.
     """
 
     def masked(completion: Completion, reward: float | None) -> bool:
@@ -18,7 +18,7 @@ def trained_rewards(group: ScoredGroup, algorithm: ResolvedAlgorithm) -> list[fl
         return (
             reward is None
             or not np.isfinite(reward)
-            or not np.isfinite(completion.logprobs).any()
+            or not completion.counted.any()
             or (algorithm.mask_truncated and truncated)
         )
 

@@ -156,7 +156,7 @@ def _evaluated(prompt: Prompt, rollout: Rollout, score: Score) -> EvaluatedSampl
         reward=score.reward,
         accuracy=score.accuracy,
         format_accuracy=score.format_accuracy,
-        response_tokens=len(completion.token_ids),
+        response_tokens=completion.sampled_tokens,
         finish_reason=completion.finish_reason,
     )
 

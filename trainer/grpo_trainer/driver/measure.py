@@ -67,7 +67,7 @@ def logged_samples(
             format_accuracy=score.format_accuracy,
             advantage=float(advantage),
             version=int(completion.versions.min()),
-            response_tokens=len(completion.token_ids),
+            response_tokens=completion.sampled_tokens,
             finish_reason=completion.finish_reason,
         )
         for group, of_group in zip(groups, advantages, strict=True)

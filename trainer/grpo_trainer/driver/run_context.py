@@ -64,6 +64,6 @@ async def score_rollout(context: RunContext, lease: Lease, rollout: Rollout) -> 
         max_new_tokens=context.prepared.sampling.max_new_tokens,
         max_reward=max_reward(context.spec.reward),
     )
-    group = ScoredGroup(prompt, rollout, shaped)
+    group = ScoredGroup(rollout.opened(prompt), rollout, shaped)
     keep = not algorithm.dynamic_sampling or has_signal(group, algorithm)
     context.buffer.complete(lease, group, keep=keep)

@@ -39,7 +39,7 @@ def shape(
     def penalized(score: Score, completion: Completion) -> Score:
         if score.reward is None:
             return score
-        share = overlong_penalty(len(completion.token_ids), max_new_tokens, buffer)
+        share = overlong_penalty(completion.sampled_tokens, max_new_tokens, buffer)
         return replace(score, reward=score.reward + full * share)
 
     pairs = zip(scores, completions, strict=True)
