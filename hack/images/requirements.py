@@ -22,7 +22,7 @@ _VERSION = re.compile(r"([A-Za-z0-9._-]+)==([^\s;]+)")
 _BARE = ("--quiet", "--no-header", "--no-annotate")
 _EXPORT = ("uv", "export", "--frozen", "--no-dev", "--no-emit-project", *_BARE)
 _PRODUCER = Path("environments/vllm")
-_EXTRAS = ("--extra", "trainer", "--extra", "wandb")
+_EXTRAS = ("--extra", "trainer", *("--extra", "wandb", "--extra", "mlflow", "--extra", "trackio"))
 
 
 def parse(text: str) -> Requirements:

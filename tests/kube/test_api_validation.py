@@ -189,8 +189,12 @@ async def test_rules_across_fields_have_the_messages_of_the_command_line(
         ({**manifest(), "spec": {}}, "spec.storage: Required value"),
         ({**manifest(), "spec": None}, "spec: Required value"),
         (manifest(tracking={"wandb": {"project": "p"}}), "a Secret with key WANDB_API_KEY"),
+        (manifest(tracking={"mlflow": {}}), "spec.tracking.mlflow.trackingUri: Required value"),
     ],
-    ids=["long name", "digit first", "dots", "no volume", "no spec", "wandb without its secret"],
+    ids=[
+        *("long name", "digit first", "dots", "no volume", "no spec"),
+        *("wandb without its secret", "mlflow without its address"),
+    ],
 )
 async def test_rules_of_clusters_only_are_checked_too(server: client.CustomObjectsApi, body, words):
     assert words in await refusal(server, body)

@@ -78,7 +78,7 @@ def test_a_job_that_can_run_passes_every_stage(here, capsys):
     assert main(["check", "job.yaml"]) == 0
     stages = outcomes(capsys.readouterr().out)
     assert list(stages) == [
-        *("manifest", "directory", "machine", "data", "model", "prompts", "disk"),
+        *("manifest", "directory", "machine", "trackers", "data", "model", "prompts", "disk"),
     ]
     assert all(text.startswith("ok: ") for text in stages.values())
     assert stages["data"] == "ok: rows.jsonl 8 rows; reward custom"

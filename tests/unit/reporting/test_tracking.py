@@ -11,14 +11,14 @@ from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.reporting import tracking
 from grpo_trainer.reporting.metrics import MetricValues, Series
 from grpo_trainer.reporting.paths import RunPaths
-from grpo_trainer.reporting.tracking import (
-    TensorBoard,
-    check_tracking,
+from grpo_trainer.reporting.tracking import check_tracking
+from grpo_trainer.reporting.tracking.scalars import (
     completions_text,
     evaluation_scalars,
     hyperparameters,
     step_scalars,
 )
+from grpo_trainer.reporting.tracking.tensorboard import TensorBoard
 from grpo_trainer.spec import GRPOJob, GRPOJobSpec, parse_manifest
 
 
@@ -28,11 +28,8 @@ def wandb_spec() -> GRPOJobSpec:
 
 
 @pytest.fixture
-def installed_wandb(tmp_path, monkeypatch):
-    """A package of that name, in a home without credentials."""
-    (tmp_path / "wandb").mkdir()
-    (tmp_path / "wandb" / "__init__.py").write_text("")
-    monkeypatch.syspath_prepend(tmp_path)
+def empty_home(tmp_path, monkeypatch):
+    """A home without credentials."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.delenv("WANDB_MODE", raising=False)
@@ -44,16 +41,23 @@ def test_the_defaults_need_no_account(monkeypatch):
     check_tracking(GRPOJobSpec())
 
 
-def test_every_missing_package_is_named_with_its_field(monkeypatch, wandb_spec):
+def test_every_missing_package_is_named_with_its_field(monkeypatch):
     monkeypatch.setattr(tracking, "find_spec", lambda name: None)
+    spec = GRPOJobSpec.model_validate({"tracking": {"wandb": {}, "mlflow": {}, "trackio": {}}})
     with pytest.raises(InvalidInputError) as caught:
-        check_tracking(wandb_spec)
-    tensorboard, wandb = caught.value.faults
-    assert "spec.tracking.tensorboard: Invalid value: true" in tensorboard
-    assert "spec.tracking.wandb: Forbidden: the package wandb is not installed" in wandb
+        check_tracking(spec)
+    missing = "Forbidden: the package {0} is not installed; install grpo-operator[{0}] or remove"
+    assert caught.value.faults == (
+        "spec.tracking.tensorboard: Invalid value: true: the package tensorboard is not installed; "
+        "install it or set false",
+        *(
+            f"spec.tracking.{name}: {missing.format(name)} the field"
+            for name in ("wandb", "mlflow", "trackio")
+        ),
+    )
 
 
-def test_a_missing_key_is_an_error_that_lists_the_ways_to_give_one(installed_wandb, wandb_spec):
+def test_a_missing_key_is_an_error_that_lists_the_ways_to_give_one(empty_home, wandb_spec):
     with pytest.raises(InvalidInputError, match=r"no API key; set WANDB_API_KEY.*wandb login"):
         check_tracking(wandb_spec)
 
@@ -61,13 +65,13 @@ def test_a_missing_key_is_an_error_that_lists_the_ways_to_give_one(installed_wan
 @pytest.mark.parametrize(
     ("variable", "value"), [("WANDB_API_KEY", "k" * 40), ("WANDB_MODE", "offline")]
 )
-def test_a_key_or_offline_mode_is_enough(installed_wandb, monkeypatch, wandb_spec, variable, value):
+def test_a_key_or_offline_mode_is_enough(empty_home, monkeypatch, wandb_spec, variable, value):
     monkeypatch.setenv(variable, value)
     check_tracking(wandb_spec)
 
 
-def test_a_login_in_netrc_is_enough(installed_wandb, wandb_spec):
-    netrc = installed_wandb / ".netrc"
+def test_a_login_in_netrc_is_enough(empty_home, wandb_spec):
+    netrc = empty_home / ".netrc"
     netrc.write_text("machine api.wandb.ai login user password secret\n")
     netrc.chmod(0o600)
     check_tracking(wandb_spec)

@@ -69,6 +69,8 @@ DEFAULTS = {
     "storage": None,
     "tracking.tensorboard": True,
     "tracking.wandb": None,
+    "tracking.mlflow": None,
+    "tracking.trackio": None,
     "suspend": False,
     "backoffLimit": 3,
     "activeDeadlineSeconds": None,

@@ -187,6 +187,8 @@ def specs() -> st.SearchStrategy[dict[str, Any]]:
             project=text,
             tensorboard=st.booleans(),
             wandb=section(entity=text, secretName=names),
+            mlflow=section(trackingUri=text),
+            trackio=section(spaceId=text),
             profiling=st.booleans(),
         ),
         suspend=st.booleans(),

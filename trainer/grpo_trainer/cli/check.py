@@ -4,9 +4,7 @@ The stages are those of a run's start. One that fails does not stop the next, un
 result; at the end all faults are reported together.
 """
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +19,10 @@ from ..driver.prepare import CheckedModel, check_model, load_data, load_tokenize
 from ..errors import InvalidInputError, RunFailedError
 from ..messages import Row
 from ..reporting import RunPaths
+from ..reporting.tracking import check_tracking, enabled, reach_trackers
 from ..rewards import reward_class, system_prompt
 from ..spec import ExitCode, GRPOJobSpec, planned_steps
+from .light import without_torch
 from .start import Start, check_engine, check_port, check_trainer
 
 _NAME_WIDTH = 10
@@ -40,6 +40,7 @@ def check_start(start: Start) -> int:
     state.stage("manifest", lambda: start.job.metadata.name)
     state.stage("directory", lambda: _directory(start))
     state.stage("machine", lambda: _machine(start))
+    state.stage("trackers", lambda: _tracking(spec))
     rows = state.stage("data", lambda: _data(spec))
     model = state.stage("model", lambda: _model(spec))
     if rows is not None and model is not None:
@@ -106,6 +107,12 @@ def _machine(start: Start) -> str:
     return f"port {start.options.port}, engine {start.job.spec.producers.backend}"
 
 
+def _tracking(spec: GRPOJobSpec) -> str:
+    check_tracking(spec)
+    reach_trackers(spec)
+    return ", ".join(enabled(spec)) or "none"
+
+
 def _data(spec: GRPOJobSpec) -> Found:
     """Rows and, by its own check, the reward, which is called on some of them."""
     train, evaluation = load_data(spec)
@@ -119,7 +126,7 @@ def _model(spec: GRPOJobSpec) -> Found:
     path = _model_directory(spec)
     if path is None:
         return Found(f"{spec.model.path} is built by the first run", None)
-    with _without_torch():
+    with without_torch():
         sizes = check_model(spec, path)
         trust = spec.model.trust_remote_code
         tokenizer = load_tokenizer(spec.model.tokenizer_path or path, trust_remote_code=trust)
@@ -137,26 +144,6 @@ def _model_directory(spec: GRPOJobSpec) -> str | None:
     recipe = tiny_recipe(CompletionFormat.for_reward(spec.reward.type), seed=0)
     directory = default_cache() / recipe.name
     return str(directory) if directory.is_dir() else None
-
-
-@contextmanager
-def _without_torch() -> Iterator[None]:
-    """transformers reads configurations and tokenizers without torch, in a third of the time.
-
-    It reads the variables once, when it is imported; a reward's processes must not inherit them.
-    The Hub's own lines about each retry add nothing to the fault.
-    """
-    light = {"USE_TORCH": "0", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_VERBOSITY": "error"}
-    before = {name: os.environ.get(name) for name in light}
-    os.environ |= light
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _prompts(spec: GRPOJobSpec, rows: Rows, model: Model) -> Found:

@@ -8,7 +8,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from .page import flat_settings
+from ..flatten import flat
 from .run_data import RunData
 from .show import CURVES, Part, accuracy, figure, headline, last_mean, printable, whole
 from .sparkline import resampled, sparkline
@@ -43,7 +43,7 @@ def _parts(one: RunData, other: RunData, width: int) -> Iterator[Part]:
 
 def _differences(one: RunData, other: RunData) -> Table | Text:
     """The fields that the manifests set differently."""
-    a, b = (dict(flat_settings(run.manifest.get("spec", {}))) for run in (one, other))
+    a, b = (dict(flat(run.manifest.get("spec", {}), "spec")) for run in (one, other))
     names = [name for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)]
     if not names:
         return Text("the manifests are equal")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+from ..flatten import flat
 from .run_data import RunData
 
 _SAMPLE_FIELDS = (
@@ -51,7 +52,7 @@ def _payload(run: RunData) -> dict[str, Any]:
         "name": run.name,
         "directory": str(run.directory),
         "summary": dict(run.summary),
-        "settings": dict(flat_settings(run.manifest.get("spec", {}))),
+        "settings": dict(flat(run.manifest.get("spec", {}), "spec")),
         "curves": {name: [curve.steps, curve.values] for name, curve in run.curves.items()},
         "evaluations": [
             [e.dataset, e.step, e.samples, e.accuracy, e.standard_error] for e in run.evaluations
@@ -63,15 +64,6 @@ def _payload(run: RunData) -> dict[str, Any]:
         ],
         "omitted": run.omitted_samples,
     }
-
-
-def flat_settings(value: Any, path: str = "spec") -> list[tuple[str, Any]]:
-    """Leaves of nested mappings by their dotted path; lists are leaves."""
-    if isinstance(value, Mapping) and value:
-        return [
-            leaf for key, item in value.items() for leaf in flat_settings(item, f"{path}.{key}")
-        ]
-    return [(path, value)]
 
 
 def _packed(payload: Mapping[str, Any]) -> str:

@@ -52,6 +52,16 @@ class RunPaths:
         return self.root / "wandb.id"
 
     @property
+    def mlflow_id(self) -> Path:
+        """Run id of MLflow, for resuming."""
+        return self.root / "mlflow.id"
+
+    @property
+    def trackio_id(self) -> Path:
+        """End of the run's name in Trackio, for resuming."""
+        return self.root / "trackio.id"
+
+    @property
     def logs(self) -> Path:
         return self.root / "logs"
 

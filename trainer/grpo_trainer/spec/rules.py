@@ -243,6 +243,13 @@ _CLUSTER = (
         kind=FaultKind.REQUIRED,
     ),
     Rule(
+        field="tracking.mlflow.trackingUri",
+        cel="!has(self.tracking.mlflow) || has(self.tracking.mlflow.trackingUri)",
+        holds=None,
+        must="in a cluster: the address of the server, or a database on the volume",
+        kind=FaultKind.REQUIRED,
+    ),
+    Rule(
         field="producers.replicas",
         cel="!has(self.queueName) || self.producers.replicas == oldSelf.producers.replicas",
         holds=None,

@@ -139,6 +139,17 @@ class WandbSpec(Record):
     """Secret with key WANDB_API_KEY, required in a cluster; a local run uses its environment."""
 
 
+class MlflowSpec(Record):
+    tracking_uri: NonEmptyStr | None = None
+    """Address of the server, `http://mlflow:5000`, or a database, `sqlite:////data/mlflow.db`.
+    Required in a cluster; MLFLOW_TRACKING_URI or MLflow's own default when absent."""
+
+
+class TrackioSpec(Record):
+    space_id: NonEmptyStr | None = None
+    """Hugging Face Space that shows the run; Trackio's local directory when absent."""
+
+
 class TrackingSpec(Record):
     project: NonEmptyStr = "GRPO"
     """Project of the run in the trackers."""
@@ -146,5 +157,9 @@ class TrackingSpec(Record):
     """Write TensorBoard's files to the run directory."""
     wandb: WandbSpec | None = None
     """Send metrics to Weights & Biases."""
+    mlflow: MlflowSpec | None = None
+    """Send metrics to MLflow; the project is the experiment."""
+    trackio: TrackioSpec | None = None
+    """Send metrics to Trackio."""
     profiling: bool = False
     """Write traces of the consumers' first steps to the run directory's `logs`."""
