@@ -12,7 +12,7 @@ import ray
 
 from grpo_trainer.builtin.tokenizer import VOCAB_SIZE, build_tokenizer
 from grpo_trainer.consumer.parallel_dims import ParallelDims
-from grpo_trainer.consumer.policy import PolicyOptions
+from grpo_trainer.consumer.records import PolicyOptions
 from grpo_trainer.driver.consumers import ConsumerGroup
 from grpo_trainer.driver.ray_session import PRODUCER, ray_session
 from grpo_trainer.options import RunOptions
@@ -133,7 +133,7 @@ async def _trips(spec: GRPOJobSpec, model: Path, versions: int) -> Measured:
 
 def _policy(spec: GRPOJobSpec, model: Path) -> PolicyOptions:
     return PolicyOptions(
-        layout=ParallelDims(1),
+        dims=ParallelDims(1),
         rank=0,
         model_path=str(model),
         reference_path=None,

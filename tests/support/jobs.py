@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_trainer.algorithm.batching import StepBatch
-from grpo_trainer.consumer.policy import PolicyOptions
+from grpo_trainer.consumer.records import PolicyOptions
 
 
 @dataclass(frozen=True)

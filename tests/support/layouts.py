@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from grpo_trainer.algorithm.batching import build_step
 from grpo_trainer.consumer.parallel_dims import ParallelDims
-from grpo_trainer.consumer.policy import PolicyOptions
+from grpo_trainer.consumer.records import PolicyOptions
 from grpo_trainer.spec import Dtype, GRPOJob, resolve_algorithm
 from support.jobs import LayoutJob
 from support.models import random_group
@@ -24,9 +24,9 @@ STEPS = 3
 DEFAULTS = resolve_algorithm(GRPOJob().spec)
 
 
-def options(model: Path, layout: ParallelDims = ParallelDims(1), **changes) -> PolicyOptions:  # noqa: B008
+def options(model: Path, dims: ParallelDims = ParallelDims(1), **changes) -> PolicyOptions:  # noqa: B008
     base = PolicyOptions(
-        layout=layout,
+        dims=dims,
         rank=0,
         model_path=str(model),
         reference_path=None,
@@ -52,7 +52,7 @@ def steps(options: PolicyOptions, first: int = 0, last: int = STEPS) -> tuple:
         groups = [random_group(rng) for _ in range(6)]
         batch = build_step(
             groups,
-            data_parallel=options.layout.data_parallel,
+            data_parallel=options.dims.data_parallel,
             microbatch=options.microbatch,
             algorithm=options.algorithm,
             pad_token_id=0,
@@ -73,7 +73,7 @@ def run(jobs: list[LayoutJob], world: int) -> None:
     command = [sys.executable, str(WORKER), str(path)]
     processes = [
         subprocess.Popen(
-            [*command, str(rank), str(world), str(port)],
+            [*command, str(rank), str(port)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

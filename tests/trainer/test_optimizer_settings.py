@@ -15,7 +15,7 @@ from support.models import save_random_model
 
 PLUGINS = {
     "DDP": {},
-    "ZeRO": {"layout": ParallelDims(1, zero_stage=1)},
+    "ZeRO": {"dims": ParallelDims(1, zero_stage=1)},
     "hybrid": {"dtype": Dtype.BFLOAT16},
 }
 SETTINGS = {

@@ -5,8 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_trainer.consumer.parallel_dims import ParallelDims, PluginKind, plugin_kind
-from grpo_trainer.consumer.policy import make_optimizer
+from grpo_trainer.consumer.colossalai.optimizer import make_optimizer
+from grpo_trainer.consumer.colossalai.plugin import PluginKind, plugin_kind
+from grpo_trainer.consumer.parallel_dims import ParallelDims
 from grpo_trainer.spec import Dtype, GRPOJobSpec, resolve_algorithm
 
 layouts = st.builds(

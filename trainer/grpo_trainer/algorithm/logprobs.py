@@ -4,6 +4,7 @@ Producers sample with these functions and consumers train with them, so that wit
 importance ratio is 1: temperature, then top-k, then nucleus, renormalized, all in fp32.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -68,32 +69,43 @@ def sampling_distribution(
 
 
 def token_logprobs(
-    logits: Tensor,
+    inputs: Tensor,
     targets: Tensor,
     *,
     temperature: float,
     top_k: int | None,
     top_p: float,
+    project: Callable[[Tensor], Tensor] = lambda logits: logits,
     chunk: int = 1024,
 ) -> TokenLogprobs:
     """Log-probabilities of the tokens `targets` [N] under logits [N, V] of any float type.
 
-    Processes `chunk` rows at a time and recomputes each chunk in the backward pass, so that at
-    most one chunk of fp32 logits exists.
+    `project` makes logits of `inputs`, which otherwise are the logits. Processes `chunk` rows at a
+    time and recomputes each chunk in the backward pass, projection included, so that at most one
+    chunk of fp32 logits exists.
     """
     assert temperature > 0, "greedy sampling has no gradient"
-    run = partial(_chunk_logprobs, temperature=temperature, top_k=top_k, top_p=top_p)
-    if torch.is_grad_enabled() and logits.requires_grad and len(logits) > chunk:
+    run = partial(
+        _chunk_logprobs, project=project, temperature=temperature, top_k=top_k, top_p=top_p
+    )
+    if torch.is_grad_enabled() and inputs.requires_grad and len(inputs) > chunk:
         # A chunk uses no random numbers.
         run = partial(checkpoint, run, use_reentrant=False, preserve_rng_state=False)
-    chunks = zip(torch.split(logits, chunk), torch.split(targets, chunk), strict=True)
+    chunks = zip(torch.split(inputs, chunk), torch.split(targets, chunk), strict=True)
     logprobs, entropies = zip(*(run(rows, tokens) for rows, tokens in chunks), strict=True)
     return TokenLogprobs(torch.cat(logprobs), torch.cat(entropies))
 
 
 def _chunk_logprobs(
-    logits: Tensor, targets: Tensor, *, temperature: float, top_k: int | None, top_p: float
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    project: Callable[[Tensor], Tensor],
+    temperature: float,
+    top_k: int | None,
+    top_p: float,
 ) -> tuple[Tensor, Tensor]:
+    logits = project(inputs)
     distribution = sampling_distribution(logits, temperature, top_k, top_p, keep=targets)
     # entr(p) = -p ln p is 0 at p = 0, where -inf times 0 would be NaN.
     entropy = torch.special.entr(distribution.detach().exp()).sum(dim=-1)

@@ -8,8 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +19,11 @@ from grpo_trainer.algorithm.totals import Denominators
 from grpo_trainer.stacks import thread_stacks
 from grpo_trainer.transport.plan import Stage
 
-from .policy import PolicyOptions
+from .records import PolicyOptions, Rendezvous, StepResult
 
-RENDEZVOUS_SECONDS = 300.0
+PUBLISH_SECONDS = 300.0
+"""How long the next snapshot waits until the last one was published."""
 TRACED_STEPS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Rendezvous:
-    """Where the processes of a run meet."""
-
-    host: str
-    port: int
 
 
 PUBLISH = "publish"
@@ -64,37 +56,14 @@ class Consumer:
     def start(self, options: PolicyOptions, meeting: Rendezvous, state: str | None) -> int:
         """Join the others, build the policy and restore its state; returns this process's id."""
         # Imported here: the actor must answer `address` before seconds of imports.
-        import torch
-        import torch.distributed as dist
-
+        from .backend import open_backend
         from .export import WeightExporter
-        from .policy import Policy
-        from .state import load_state
 
         self._options = options
-        if options.device == "cpu":
-            from .accelerator import install_cpu_accelerator
-
-            install_cpu_accelerator()
-            torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-        import colossalai
-
-        colossalai.launch(
-            options.rank,
-            options.layout.world,
-            meeting.host,
-            meeting.port,
-            seed=options.seed,
-            verbose=False,
-        )
-        # A dead peer must end a collective within minutes, not after the default half hour.
-        dist.distributed_c10d._set_pg_timeout(
-            timedelta(seconds=RENDEZVOUS_SECONDS), dist.group.WORLD
-        )
-        self._policy = Policy(options)
+        self._backend = open_backend(options, meeting)
         if state is not None:
-            load_state(self._policy, Path(state))
-        self._exporter = WeightExporter(self._policy)
+            self._backend.load(Path(state))
+        self._exporter = WeightExporter(self._backend, options.rank)
         return os.getpid()
 
     def snapshot(self, version: int) -> None:
@@ -104,13 +73,15 @@ class Consumer:
             self._exporter.snapshot(version)
             self._sent.clear()
 
-    def train(self, shard: Sequence[MicroBatch], denominators: Denominators, step: int) -> Any:
-        """One optimizer step, then the snapshot of version step + 1; returns a StepResult."""
+    def train(
+        self, shard: Sequence[MicroBatch], denominators: Denominators, step: int
+    ) -> StepResult:
+        """One optimizer step, then the snapshot of version step + 1."""
         from .training import train_step
 
         began = time.perf_counter()
         with self._traced(step):
-            result = train_step(self._policy, shard, denominators, step)
+            result = train_step(self._backend, self._options, shard, denominators, step)
         seconds = time.perf_counter() - began
         self.snapshot(step + 1)
         return replace(result, seconds=seconds)
@@ -156,7 +127,7 @@ class Consumer:
 
         self._sender = None  # first of all, lest two hold the same sockets
         host = ray.util.get_node_ip_address()
-        self._sender = WeightSender(host, size, backend, self._policy.device)
+        self._sender = WeightSender(host, size, backend, self._backend.device)
         return Stage(host, self._sender.port, self._exporter.entries)
 
     @ray.method(concurrency_group=PUBLISH)
@@ -184,15 +155,15 @@ class Consumer:
 
     def _wait_until_sent(self) -> None:
         options = self._options
-        if options.layout.exports(options.rank) and not self._sent.wait(RENDEZVOUS_SECONDS):
+        if options.dims.exports(options.rank) and not self._sent.wait(PUBLISH_SECONDS):
             raise TimeoutError(f"weights of version {self._exporter.version} were never published")
 
     def save(self, model_file: str | None, state_directory: str, step: int) -> list[str]:
         """Write this rank's part of a checkpoint; returns the names of the tensors written."""
-        from .state import save_state
-
-        save_state(self._policy, Path(state_directory), step)
-        return self._exporter.save(Path(model_file)) if model_file is not None else []
+        wait = self._backend.save(Path(state_directory), step)
+        names = self._exporter.save(Path(model_file)) if model_file is not None else []
+        wait()
+        return names
 
 
 def _fault_of(function: Callable[..., None], *arguments: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -10,52 +9,31 @@ from torch import Tensor
 
 from grpo_trainer.weights import TensorEntry, WeightBundle, buffer_bytes, layout
 
-from .policy import Policy
-
-
-def full_tensors(policy: Policy) -> Iterator[tuple[str, Tensor]]:
-    """Whole parameters and persistent buffers of this rank's stage, under their hub names.
-
-    Collective over the tensor-parallel group. Vocabulary padding is taken off again; of tied
-    parameters only the first name appears, as in the files of the hub.
-    """
-    from colossalai.checkpoint_io.utils import gather_distributed_param
-    from colossalai.tensor.padded_tensor import is_padded_tensor, to_unpadded_tensor
-
-    module = policy.module
-    for name, parameter in module.named_parameters():
-        tensor = gather_distributed_param(parameter, keep_vars=False)
-        if is_padded_tensor(tensor):
-            tensor = to_unpadded_tensor(tensor)
-        yield name, tensor.detach()
-    persistent = module.state_dict().keys()
-    for name, buffer in module.named_buffers():
-        if name in persistent:
-            yield name, buffer.detach()
+from .backend import TrainingBackend
 
 
 class WeightExporter:
     """Keeps a host copy of one stage's weights, so that training continues while they are sent."""
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._exports = policy.options.layout.exports(policy.options.rank)
+    def __init__(self, backend: TrainingBackend, rank: int) -> None:
+        self._backend = backend
+        self._exports = backend.dims.exports(rank)
+        self._joins = backend.dims.joins_export(rank)
         self._entries: tuple[TensorEntry, ...] = ()
         self._buffer = torch.empty(0, dtype=torch.uint8)
         self.version = -1
 
     def snapshot(self, version: int) -> None:
-        """Copy the current weights to the host buffer. Collective over the exporting group."""
-        options = self._policy.options
-        if options.layout.data_index(options.rank) != 0:
+        """Copy the current weights to the host buffer. Collective over the ranks that export."""
+        if not self._joins:
             return
         if not self._entries:
             self._allocate()
-        for entry, (name, tensor) in zip(self._entries, full_tensors(self._policy), strict=True):
+        for entry, (name, tensor) in zip(self._entries, self._backend.tensors(), strict=True):
             assert entry.name == name
             if self._exports:
                 self._slot(entry, tensor.dtype).copy_(tensor, non_blocking=True)
-        if self._policy.device.type == "cuda":
+        if self._backend.device.type == "cuda":
             torch.cuda.synchronize()
         self.version = version
 
@@ -68,10 +46,10 @@ class WeightExporter:
                 tuple(t.shape),
                 t.numel() * t.element_size(),
             )
-            for name, t in full_tensors(self._policy)
+            for name, t in self._backend.tensors()
         )
         if self._exports:
-            pinned = self._policy.device.type == "cuda"
+            pinned = self._backend.device.type == "cuda"
             size = buffer_bytes(self._entries)
             self._buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
 

@@ -1,20 +1,23 @@
-"""How training processes divide the work, and which Booster plugin does it."""
+"""How training processes divide the work."""
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
-
-from grpo_trainer.spec import Dtype
 
 
 @dataclass(frozen=True, slots=True)
 class ParallelDims:
-    """Ranks count through tensor, then pipeline, then data-parallel groups, as in ColossalAI."""
+    """Ranks count through tensor, then pipeline, then data-parallel groups.
+
+    Every backend follows this order: the driver assigns shards and collects results by it.
+    """
 
     world: int
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     zero_stage: int = 0
+    """ColossalAI's: 0 off, 1 shards the optimizer's state, 2 its gradients too."""
+    sharded_parameters: bool = False
+    """Whether each data-parallel rank holds a shard of every parameter (FSDP): then all of them
+    take part when a whole one is gathered."""
 
     @property
     def data_parallel(self) -> int:
@@ -35,65 +38,10 @@ class ParallelDims:
         """Whether a rank hands out the weights of its stage."""
         return self.data_index(rank) == 0 and self.tensor_index(rank) == 0
 
+    def joins_export(self, rank: int) -> bool:
+        """Whether a rank takes part in gathering whole weights, to export them or not."""
+        return self.sharded_parameters or self.data_index(rank) == 0
+
     def reports(self, rank: int) -> bool:
         """Whether a rank has loss sums: one of the last stage in each data-parallel group."""
         return self.tensor_index(rank) == 0 and self.stage(rank) == self.pipeline_parallel - 1
-
-
-class PluginKind(StrEnum):
-    DDP = "ddp"
-    ZERO = "zero"
-    HYBRID = "hybrid"
-
-
-def plugin_kind(layout: ParallelDims, dtype: Dtype) -> PluginKind:
-    """Choose the plugin that keeps fp32 master weights where the working ones are bfloat16."""
-    if layout.tensor_parallel > 1 or layout.pipeline_parallel > 1:
-        return PluginKind.HYBRID
-    if layout.zero_stage > 0:
-        return PluginKind.ZERO
-    return PluginKind.DDP if dtype is Dtype.FLOAT32 else PluginKind.HYBRID
-
-
-def make_plugin(
-    layout: ParallelDims, dtype: Dtype, *, microbatch: int, on_cuda: bool, max_norm: float
-) -> Any:
-    """Build the Booster plugin; torch.distributed must be up."""
-    from colossalai.booster.plugin import (
-        HybridParallelPlugin,
-        LowLevelZeroPlugin,
-        TorchDDPPlugin,
-    )
-
-    precision = "fp32" if dtype is Dtype.FLOAT32 else "bf16"
-    kind = plugin_kind(layout, dtype)
-    if kind is PluginKind.DDP:
-        return TorchDDPPlugin()
-    if kind is PluginKind.ZERO:
-        return LowLevelZeroPlugin(
-            stage=layout.zero_stage,
-            precision=precision,
-            max_norm=max_norm,
-            overlap_communication=on_cuda,
-        )
-    pipeline: dict[str, Any] = {}
-    if layout.pipeline_parallel > 1:
-        # Sequence lengths differ from step to step, so shapes are sent along every time.
-        pipeline = {"microbatch_size": microbatch, "enable_metadata_cache": False}
-    return HybridParallelPlugin(
-        tp_size=layout.tensor_parallel,
-        pp_size=layout.pipeline_parallel,
-        zero_stage=layout.zero_stage,
-        precision=precision,
-        max_norm=max_norm,
-        overlap_communication=on_cuda,
-        enable_flash_attention=on_cuda and flash_attention_available(),
-        **pipeline,
-    )
-
-
-def flash_attention_available() -> bool:
-    """Whether the flash-attention kernels are installed."""
-    from importlib.util import find_spec
-
-    return find_spec("flash_attn") is not None

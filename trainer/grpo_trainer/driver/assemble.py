@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_trainer.consumer.parallel_dims import ParallelDims
-from grpo_trainer.consumer.policy import PolicyOptions
+from grpo_trainer.consumer.records import PolicyOptions
 from grpo_trainer.messages import ScoredGroup
 from grpo_trainer.options import RunOptions
 from grpo_trainer.pipeline import PromptSource, RolloutBuffer
@@ -177,7 +177,7 @@ def _consumers(
     placement: Placement,
     on_change: Callable[[], None],
 ) -> tuple[ConsumerGroup, PolicyFactory]:
-    layout = ParallelDims(
+    dims = ParallelDims(
         spec.consumer_processes,
         spec.consumers.tensor_parallel_size,
         spec.consumers.pipeline_parallel_size,
@@ -185,7 +185,7 @@ def _consumers(
     )
     device = device_for(spec.consumers.accelerator, placement.options)
     group = ConsumerGroup(
-        layout,
+        dims,
         device=device,
         master_port=placement.options.master_port,
         startup_seconds=float(spec.startup_deadline_seconds),
@@ -193,7 +193,7 @@ def _consumers(
         on_change=on_change,
     )
     traces = placement.paths.logs if spec.tracking.profiling else None
-    return group, _policy_factory(spec, algorithm, prepared, layout, device, traces)
+    return group, _policy_factory(spec, algorithm, prepared, dims, device, traces)
 
 
 def _broadcast(
@@ -211,13 +211,13 @@ def _policy_factory(
     spec: GRPOJobSpec,
     algorithm: ResolvedAlgorithm,
     prepared: Prepared,
-    layout: ParallelDims,
+    dims: ParallelDims,
     device: str,
     traces: Path | None,
 ) -> PolicyFactory:
     def options(rank: int, weights: str) -> PolicyOptions:
         return PolicyOptions(
-            layout=layout,
+            dims=dims,
             rank=rank,
             model_path=weights,
             reference_path=prepared.model_path if algorithm.kl_coefficient > 0 else None,

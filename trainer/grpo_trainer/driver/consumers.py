@@ -13,8 +13,7 @@ from grpo_trainer.algorithm.batching import StepBatch
 from grpo_trainer.algorithm.totals import LossSums
 from grpo_trainer.consumer.actor import PUBLISH, WATCH, Consumer
 from grpo_trainer.consumer.parallel_dims import ParallelDims
-from grpo_trainer.consumer.policy import PolicyOptions
-from grpo_trainer.consumer.training import StepResult
+from grpo_trainer.consumer.records import PolicyOptions, StepResult
 
 from .checkpoints import TRAINER_STATE, model_file, write_index
 from .consumer_weights import ConsumerWeights
@@ -40,7 +39,7 @@ class ConsumerGroup:
 
     def __init__(
         self,
-        layout: ParallelDims,
+        dims: ParallelDims,
         *,
         device: str,
         master_port: int | None,
@@ -50,7 +49,7 @@ class ConsumerGroup:
     ) -> None:
         """`on_change` is called when the group has started or has ended."""
         self._on_change = on_change
-        self._layout = layout
+        self._dims = dims
         self._gpus = 1 if device == "cuda" else 0
         self._master_port = master_port
         self._startup_seconds = startup_seconds
@@ -81,7 +80,7 @@ class ConsumerGroup:
             resources={CONSUMER: 1},
             concurrency_groups={PUBLISH: 1, WATCH: 1},
         )(Consumer)
-        actors = [actor.remote() for _ in range(self._layout.world)]
+        actors = [actor.remote() for _ in range(self._dims.world)]
         self._ranks = actors
         meetings = await call_ranks(
             [a.address.remote(self._master_port) for a in actors], self._startup_seconds
@@ -106,11 +105,11 @@ class ConsumerGroup:
         """Run one optimizer step; afterwards version step + 1 is ready to be published."""
         shards = [ray.put(list(shard)) for shard in batch.shards]
         calls = [
-            rank.train.remote(shards[self._layout.data_index(i)], batch.denominators, step)
+            rank.train.remote(shards[self._dims.data_index(i)], batch.denominators, step)
             for i, rank in enumerate(self._ranks)
         ]
         results: list[StepResult] = await self._call(calls)
-        reporting = [r for i, r in enumerate(results) if self._layout.reports(i)]
+        reporting = [r for i, r in enumerate(results) if self._dims.reports(i)]
         return TrainedStep(
             sums=sum((r.sums for r in reporting), LossSums()),
             gradient_norm=reporting[0].gradient_norm,
@@ -124,12 +123,12 @@ class ConsumerGroup:
 
         Raises OSError (ENOSPC) when the disk is full, else as all calls do.
         """
-        stages = self._layout.pipeline_parallel
+        stages = self._dims.pipeline_parallel
         calls = []
         for index, rank in enumerate(self._ranks):
             file = None
-            if self._layout.exports(index):
-                file = str(directory / model_file(self._layout.stage(index), stages))
+            if self._dims.exports(index):
+                file = str(directory / model_file(self._dims.stage(index), stages))
             calls.append(rank.save.remote(file, str(directory / TRAINER_STATE), step))
         try:
             names: Sequence[Sequence[str]] = await self._call(calls)
@@ -137,7 +136,7 @@ class ConsumerGroup:
             if _is_disk_full(str(error)):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory)) from error
             raise
-        write_index(directory, [n for i, n in enumerate(names) if self._layout.exports(i)])
+        write_index(directory, [n for i, n in enumerate(names) if self._dims.exports(i)])
 
     def kill(self) -> None:
         """End all ranks at once: the rest of a broken group waits for its lost member."""
@@ -150,7 +149,7 @@ class ConsumerGroup:
 
     def _exporters(self) -> list[Any]:
         """The rank of each pipeline stage that exports its weights."""
-        return [r for i, r in enumerate(self._ranks) if self._layout.exports(i)]
+        return [r for i, r in enumerate(self._ranks) if self._dims.exports(i)]
 
     async def _call(self, calls: Sequence[Any]) -> list[Any]:
         return await call_ranks(calls, self._call_seconds)

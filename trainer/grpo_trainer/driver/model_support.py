@@ -9,7 +9,8 @@ transformers.
 from collections.abc import Iterable
 from typing import Any
 
-from grpo_trainer.consumer.parallel_dims import ParallelDims, PluginKind, plugin_kind
+from grpo_trainer.consumer.colossalai.plugin import PluginKind, plugin_kind
+from grpo_trainer.consumer.parallel_dims import ParallelDims
 from grpo_trainer.errors import InvalidInputError, invalid
 from grpo_trainer.messages import Prompt
 from grpo_trainer.spec import GRPOJobSpec
@@ -36,13 +37,13 @@ def check_architecture(spec: GRPOJobSpec, config: Any) -> None:
         must = f"must be a causal language model of the installed transformers, not {kind!r}"
         raise InvalidInputError(invalid("spec.model.path", path, must))
     consumers = spec.consumers
-    layout = ParallelDims(
+    dims = ParallelDims(
         spec.consumer_processes,
         consumers.tensor_parallel_size,
         consumers.pipeline_parallel_size,
         consumers.zero_stage,
     )
-    if plugin_kind(layout, spec.model.dtype) is not PluginKind.HYBRID or kind in HYBRID_MODEL_TYPES:
+    if plugin_kind(dims, spec.model.dtype) is not PluginKind.HYBRID or kind in HYBRID_MODEL_TYPES:
         return
     must = (
         f"must be of a model type that ColossalAI supports with {_layout_text(spec)}: "

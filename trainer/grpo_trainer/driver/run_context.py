@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_trainer.algorithm.masks import has_signal
-from grpo_trainer.consumer.policy import PolicyOptions
+from grpo_trainer.consumer.records import PolicyOptions
 from grpo_trainer.messages import Rollout, ScoredGroup
 from grpo_trainer.pipeline import Lease, RolloutBuffer
 from grpo_trainer.reporting import Reporter

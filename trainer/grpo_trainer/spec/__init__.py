@@ -11,7 +11,7 @@ from .algorithm import (
     Schedule,
 )
 from .base import API_GROUP, API_VERSION, KIND, MAX_NAME_LENGTH
-from .cluster import CPU, Backend, WeightTransport, WeightUpdate
+from .cluster import CPU, Backend, ConsumerBackend, WeightTransport, WeightUpdate
 from .derived import ResolvedAlgorithm, resolve_algorithm
 from .faults import Fault
 from .job import GRPOJob, GRPOJobSpec, Metadata
@@ -53,6 +53,7 @@ __all__ = [
     "Condition",
     "ConditionStatus",
     "ConditionType",
+    "ConsumerBackend",
     "Dtype",
     "ExitCode",
     "Fault",

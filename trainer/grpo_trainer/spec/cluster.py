@@ -27,6 +27,10 @@ class Backend(StrEnum):
     VLLM = "vllm"
 
 
+class ConsumerBackend(StrEnum):
+    COLOSSALAI = "colossalai"
+
+
 class WeightUpdate(StrEnum):
     BETWEEN_REQUESTS = "betweenRequests"
     IN_FLIGHT = "inFlight"

@@ -13,6 +13,7 @@ import torch
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.spec import Dtype
 
+from ..parallel_dims import ParallelDims
 from .policy import Policy
 
 
@@ -33,7 +34,7 @@ def save_state(policy: Policy, directory: Path, step: int) -> None:
     torch.save(
         {
             "step": step,
-            "layout": asdict(policy.options.layout),
+            "layout": asdict(policy.options.dims),
             "moments": [dict(optimizer.state[p]) for p in parameters],
             "masters": [p.detach() for p in parameters] if keep_masters else None,
             "random": _random_states(),
@@ -51,10 +52,11 @@ def load_state(policy: Policy, directory: Path) -> None:
     if not path.exists():
         raise InvalidInputError(f"checkpoint {directory}: no state of rank {policy.options.rank}")
     saved = torch.load(path, map_location=policy.device, weights_only=True)
-    wanted = asdict(policy.options.layout)
-    if saved["layout"] != wanted:
+    dims = policy.options.dims
+    if ParallelDims(**saved["layout"]) != dims:
         raise InvalidInputError(
-            f"checkpoint {directory}: written by {saved['layout']}, this run has {wanted}; "
+            f"checkpoint {directory}: written by {saved['layout']}, this run has "
+            f"{asdict(dims)}; "
             "resume with the layout that wrote it"
         )
     optimizer = policy.optimizer.optim

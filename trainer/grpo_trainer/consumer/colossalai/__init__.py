@@ -1,0 +1,1 @@
+"""ColossalAI's Booster as a training backend: DDP, ZeRO, tensor and pipeline parallelism."""
