@@ -19,7 +19,7 @@ from multiprocessing import get_context
 
 from grpo_trainer.messages import Message, Row, TestCases
 from grpo_trainer.rewards import Scorer, make_reward
-from grpo_trainer.spec.training import RewardSpec, RewardType
+from grpo_trainer.spec.reward import RewardSpec, RewardType
 
 from .table import Spread, load, machine, table
 

@@ -140,11 +140,17 @@ _LEARNING = Row(
             maximum=1,
         ),
         Graph(
+            "Parts of the reward",
+            "Mean of each part before its weight. Good: the first, which gives accuracy, rises. "
+            "Bad: another part rises at its cost; lower that part's weight. Empty for a reward "
+            "without parts.",
+            (Query(newest("grpo_reward_part_mean", "part"), "{{part}}"),),
+        ),
+        Graph(
             "Completion length",
             "Mean tokens per completion. Bad: grows to maxNewTokens, so that completions are "
             "truncated; or collapses to a few tokens.",
             (Query(newest("grpo_response_tokens_mean"), "tokens"),),
-            width=12,
         ),
         Graph(
             "Prompts by outcome",
@@ -154,7 +160,6 @@ _LEARNING = Row(
             "dropped.",
             (Query(rate("grpo_groups_total", "outcome"), "{{outcome}}"),),
             Unit.PROMPTS_PER_SECOND,
-            width=12,
             stacked=True,
         ),
     ),

@@ -27,6 +27,7 @@ _STEP = StepReport(
         format_accuracy_mean=0.9,
         response_tokens_mean=10.0,
         truncated_fraction=0.0625,
+        reward_parts={"right": 0.45, "brief": 0.75},
         nonfinite_samples=0,
         nonfinite_tokens=0,
     ),

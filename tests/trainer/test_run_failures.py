@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file
 
 from grpo_trainer.builtin import addition_rows, default_cache, resolve_model_path
-from grpo_trainer.spec.training import RewardType
+from grpo_trainer.spec.reward import RewardType
 from support.runs import GRPO, Run, manifest
 
 Start = Callable[..., Run]

@@ -16,7 +16,7 @@ from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.messages import Message, Row, Score
 from grpo_trainer.rewards import RIGHT_REWARD, WRONG_REWARD, Scorer
 from grpo_trainer.rewards.scorer import MAX_UNSCORED, MAX_UNSCORED_FIRST
-from grpo_trainer.spec.training import CustomRewardSpec, RewardSpec, RewardType
+from grpo_trainer.spec.reward import CustomRewardSpec, RewardSpec, RewardType
 
 ROW = Row("data.jsonl row 1", (Message("user", "?"),), answer="12")
 TIMEOUT = 4.0  # for completions that hang; a loaded machine must score the others well within
@@ -188,7 +188,7 @@ async def test_workers_load_none_of_the_training_libraries(spec):
     check = (
         "import sys, grpo_trainer.rewards.worker\n"
         "from grpo_trainer.rewards import make_reward\n"
-        "from grpo_trainer.spec.training import RewardSpec\n"
+        "from grpo_trainer.spec.reward import RewardSpec\n"
         "make_reward(RewardSpec(type='boxed'))\n"
         "sys.exit(bool({'torch', 'ray', 'transformers'} & set(sys.modules)))"
     )
@@ -256,7 +256,7 @@ def test_workers_end_when_their_parent_is_killed(spec, busy):
 import asyncio
 from grpo_trainer.messages import Row
 from grpo_trainer.rewards import Scorer
-from grpo_trainer.spec.training import RewardSpec
+from grpo_trainer.spec.reward import RewardSpec
 
 async def main():
     scorer = Scorer(RewardSpec.model_validate_json({spec.model_dump_json()!r}), 1)

@@ -100,6 +100,8 @@ class EvaluatedSample:
     format_accuracy: float
     response_tokens: int
     finish_reason: str
+    reward_parts: dict[str, float] = field(default_factory=dict)
+    """Value of each named part of the reward, before its weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,8 @@ class LoggedSample:
     version: int
     response_tokens: int
     finish_reason: str
+    reward_parts: dict[str, float] = field(default_factory=dict)
+    """Value of each named part of the reward, before its weight."""
 
 
 @dataclass(frozen=True, slots=True)

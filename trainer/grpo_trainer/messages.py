@@ -107,6 +107,8 @@ class Score:
     """1 for a right answer, before any shaping of the reward."""
     error: str | None = None
     """Reason it could not be scored (`timeout`, `crash`, ...)."""
+    parts: dict[str, float] = field(default_factory=dict)
+    """Value of each named part that applies, before its weight."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -99,7 +99,8 @@ def _quoted(text: str) -> str:
 
 
 def _array(name: str, node: Schema, defs: dict[str, Schema]) -> Schema:
-    items = {"items": _convert("", node["items"], defs), "maxItems": MAX_ITEMS}
+    most = node.get("maxItems", MAX_ITEMS)
+    items = {"items": _convert("", node["items"], defs), "maxItems": most}
     if name in _LIST_MAPS:
         return items | {
             "x-kubernetes-list-type": "map",

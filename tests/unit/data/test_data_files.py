@@ -18,14 +18,17 @@ from hypothesis import strategies as st
 from grpo_trainer.data import load_rows
 from grpo_trainer.errors import InvalidDataError
 from grpo_trainer.messages import Message, Row
-from grpo_trainer.spec import RewardType
+from grpo_trainer.rewards import row_needs
+from grpo_trainer.spec import RewardSpec, RewardType
 from grpo_trainer.spec.training import DatasetSpec
 
 GOOD = '{"messages": "1+1?", "gt_answer": "2"}'
 
+BOXED = row_needs(RewardSpec(type=RewardType.BOXED))
+
 
 def load(path: Path, **columns: str) -> tuple[Row, ...]:
-    return load_rows(str(path), DatasetSpec(**columns), RewardType.BOXED)
+    return load_rows(str(path), DatasetSpec(**columns), BOXED)
 
 
 def load_bytes(tmp_path: Path, data: bytes) -> tuple[Row, ...]:
@@ -246,7 +249,7 @@ def test_distinct_rows_raise_no_warning(tmp_path, caplog):
     ("path", "count"), [("builtin://addition", 1307), ("builtin://addition-held-out", 293)]
 )
 def test_the_built_in_sums_pass_the_same_rules(path, count):
-    rows = load_rows(path, DatasetSpec(), RewardType.BOXED)
+    rows = load_rows(path, DatasetSpec(), BOXED)
     assert len(rows) == count
     assert rows[0].source == f"{path} row 1"
 
@@ -255,7 +258,7 @@ def test_an_unknown_built_in_data_set_is_refused_with_the_known_ones():
     with pytest.raises(
         InvalidDataError, match=r"must be builtin://addition or builtin://addition-held"
     ):
-        load_rows("builtin://subtraction", DatasetSpec(), RewardType.BOXED)
+        load_rows("builtin://subtraction", DatasetSpec(), BOXED)
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda t: t.strip())

@@ -13,9 +13,9 @@ import pytest
 from grpo_trainer.data.files import Record
 from grpo_trainer.data.rows import parse_row
 from grpo_trainer.messages import Message, Row, TestCases
-from grpo_trainer.rewards import reward_class
+from grpo_trainer.rewards import row_needs
 from grpo_trainer.row_faults import RowFault
-from grpo_trainer.spec import RewardType
+from grpo_trainer.spec import RewardSpec, RewardType
 from grpo_trainer.spec.training import DatasetSpec
 
 USER = {"role": "user", "content": "1+1?"}
@@ -27,9 +27,8 @@ TESTS = {"inputs": ["1 1\n", "2 2\n"], "outputs": ["2", "4"]}
 def parse(
     columns: dict[str, Any], reward: RewardType = RewardType.BOXED, **names: str
 ) -> Row | tuple[RowFault, ...]:
-    return parse_row(
-        Record("data.jsonl line 1", columns), DatasetSpec(**names), reward_class(reward)
-    )
+    needs = row_needs(RewardSpec(type=reward))
+    return parse_row(Record("data.jsonl line 1", columns), DatasetSpec(**names), needs)
 
 
 def row_of(columns: dict[str, Any], reward: RewardType = RewardType.BOXED, **names: str) -> Row:

@@ -21,7 +21,7 @@ from grpo_trainer.errors import InvalidDataError, InvalidInputError
 from grpo_trainer.messages import Message, Row, TestCases
 from grpo_trainer.rewards import make_reward, reward_class, system_prompt
 from grpo_trainer.spec import RewardType
-from grpo_trainer.spec.training import CustomRewardSpec, RewardSpec
+from grpo_trainer.spec.reward import CustomRewardSpec, RewardSpec
 
 CHATML = (
     "{% for m in messages %}{{ m.role + ':' + m.content + '\n' }}{% endfor %}"

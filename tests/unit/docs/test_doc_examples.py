@@ -10,9 +10,10 @@ from grpo_trainer.cli.main import build_parser
 from grpo_trainer.cli.manifests import Document, read_documents
 from grpo_trainer.data import load_rows
 from grpo_trainer.messages import Row
-from grpo_trainer.rewards import make_reward
+from grpo_trainer.rewards import make_reward, row_needs
 from grpo_trainer.spec import API_VERSION, KIND
-from grpo_trainer.spec.training import CustomRewardSpec, DatasetSpec, RewardSpec, RewardType
+from grpo_trainer.spec.reward import CustomRewardSpec, RewardSpec, RewardType
+from grpo_trainer.spec.training import DatasetSpec
 from unit.docs.pages import PAGES, ROOT, blocks
 
 _JOB = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "example"}}
@@ -59,7 +60,9 @@ def test_a_command_line_in_the_documentation_parses(line):
 def test_rows_in_the_documentation_load(block, tmp_path):
     (tmp_path / "rows.jsonl").write_text(block.text)
     reward = RewardType.CODE if "test_cases" in block.text else RewardType.BOXED
-    rows = load_rows(str(tmp_path / "rows.jsonl"), DatasetSpec(), reward)
+    rows = load_rows(
+        str(tmp_path / "rows.jsonl"), DatasetSpec(), row_needs(RewardSpec(type=reward))
+    )
     assert len(rows) == block.text.count("\n")
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from grpo_trainer.data import load_rows
 from grpo_trainer.messages import Row, Score
-from grpo_trainer.rewards import check_rows, make_reward
+from grpo_trainer.rewards import check_rows, make_reward, row_needs
 from grpo_trainer.spec import KIND, GRPOJob, parse_manifest
 
 ROOT = Path(__file__).parents[3]
@@ -122,7 +122,7 @@ SOLUTIONS = (
 @pytest.fixture
 def code_rows() -> list[Row]:
     spec = job("code-reward").spec
-    return list(load_rows(spec.dataset.path, spec.dataset, spec.reward.type))
+    return list(load_rows(spec.dataset.path, spec.dataset, row_needs(spec.reward)))
 
 
 def test_the_rows_of_the_code_example_are_fit_for_training(code_rows):

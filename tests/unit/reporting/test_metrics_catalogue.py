@@ -13,6 +13,7 @@ PUBLISHED = {
     "grpo_total_steps": None,
     "grpo_episode": None,
     "grpo_reward_mean": None,
+    "grpo_reward_part_mean": "part",
     "grpo_accuracy_mean": None,
     "grpo_format_accuracy_mean": None,
     "grpo_response_tokens_mean": None,

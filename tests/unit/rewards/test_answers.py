@@ -10,7 +10,7 @@ from grpo_trainer.messages import Message, Row
 from grpo_trainer.rewards import RIGHT_REWARD, WRONG_REWARD, make_reward
 from grpo_trainer.rewards.answers import matches
 from grpo_trainer.rewards.numerals import parse_number
-from grpo_trainer.spec.training import RewardSpec, RewardType
+from grpo_trainer.spec.reward import RewardSpec, RewardType
 
 RIGHT = [
     # integers and decimals

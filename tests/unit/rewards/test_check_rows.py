@@ -6,7 +6,7 @@ import pytest
 from grpo_trainer.errors import InvalidDataError, InvalidInputError
 from grpo_trainer.messages import Message, Row, TestCases
 from grpo_trainer.rewards import check_rows
-from grpo_trainer.spec.training import CustomRewardSpec, RewardSpec, RewardType
+from grpo_trainer.spec.reward import CustomRewardSpec, RewardSpec, RewardType
 
 BOXED = RewardSpec(type=RewardType.BOXED)
 CODE = RewardSpec(type=RewardType.CODE)

@@ -26,7 +26,7 @@ assert libc.prctl(22, 2, ctypes.c_char_p(filter_), 0, 0) == 0
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.messages import Message, Row, TestCases
 from grpo_trainer.rewards import check_rows, make_reward
-from grpo_trainer.spec.training import RewardSpec
+from grpo_trainer.spec.reward import RewardSpec
 
 logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
 spec = RewardSpec(type="code", allow_unconfined={allow})

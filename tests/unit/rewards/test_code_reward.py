@@ -5,7 +5,7 @@ import pytest
 from grpo_trainer.messages import Message, Row, TestCases
 from grpo_trainer.rewards import RIGHT_REWARD, WRONG_REWARD, make_reward
 from grpo_trainer.rewards.outputs import same_output, same_result
-from grpo_trainer.spec.training import RewardSpec, RewardType
+from grpo_trainer.spec.reward import RewardSpec, RewardType
 
 DOUBLE = TestCases(inputs=("1\n", "2\n", "21\n"), outputs=("2\n", "4\n", "42\n"))
 

@@ -7,7 +7,7 @@ import pytest
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.messages import Message, Row, Score
 from grpo_trainer.rewards import make_reward
-from grpo_trainer.spec.training import CustomRewardSpec, RewardSpec, RewardType
+from grpo_trainer.spec.reward import CustomRewardSpec, RewardSpec, RewardType
 
 ROW = Row("data.jsonl row 1", (Message("user", "?"),), answer="4", columns={"level": 3})
 
@@ -129,12 +129,17 @@ def test_a_wrong_signature_is_refused_with_the_right_one(tmp_path, signature):
 
 
 @pytest.mark.parametrize(
-    "definition", ["async def reward(completion, row): pass", "def reward(c, row): yield 1.0"]
+    "definition", ["async def reward(completion, row): yield 1.0", "def reward(c, row): yield 1.0"]
 )
-def test_an_asynchronous_function_or_a_generator_is_refused(tmp_path, definition):
+def test_a_generator_is_refused(tmp_path, definition):
     (tmp_path / "mine.py").write_text(definition)
-    with pytest.raises(InvalidInputError, match="neither asynchronous nor a generator"):
+    with pytest.raises(InvalidInputError, match="not a generator"):
         reward_of(str(tmp_path / "mine.py"))
+
+
+def test_an_asynchronous_function_may_return_the_reward(tmp_path):
+    (tmp_path / "mine.py").write_text("async def reward(completion, row): return 0.5")
+    assert reward_of(str(tmp_path / "mine.py"))("text", ROW) == Score(0.5, 1.0, 0.5)
 
 
 def test_an_attribute_that_is_not_callable_is_refused(tmp_path):

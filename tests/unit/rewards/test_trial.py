@@ -13,7 +13,7 @@ from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.messages import Message, Row
 from grpo_trainer.rewards import check_rows
 from grpo_trainer.rewards.trial import completions
-from grpo_trainer.spec.training import CustomRewardSpec, RewardSpec, RewardType
+from grpo_trainer.spec.reward import CustomRewardSpec, RewardSpec, RewardType
 
 
 def rows(count: int = 9) -> list[Row]:

@@ -101,6 +101,24 @@ def pools() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+def parts() -> st.SearchStrategy[list[dict[str, Any]]]:
+    optional = {"weight": st.floats(-9, 9), "timeoutSeconds": st.floats(0.1, 99)}
+    name = st.from_regex(r"[a-z][a-z_-]{0,5}", fullmatch=True)
+    built_in = st.fixed_dictionaries(
+        {"name": name, "type": st.sampled_from(["boxed", "code"])}, optional=optional
+    )
+    custom = st.fixed_dictionaries(
+        {
+            "name": name,
+            "type": st.just("custom"),
+            "custom": st.fixed_dictionaries({"module": text}, optional={"batch": st.booleans()}),
+        },
+        optional=optional,
+    )
+    several = st.lists(built_in | custom, min_size=1, max_size=3, unique_by=lambda p: p["name"])
+    return several.map(lambda given: [{**given[0], "weight": 1.0}, *given[1:]])
+
+
 def specs() -> st.SearchStrategy[dict[str, Any]]:
     variable = st.fixed_dictionaries(
         {"name": st.from_regex(r"[A-Z_][A-Z0-9_]{0,5}", fullmatch=True)},
@@ -155,6 +173,7 @@ def specs() -> st.SearchStrategy[dict[str, Any]]:
             st.fixed_dictionaries(
                 {"type": st.just("custom"), "custom": st.fixed_dictionaries({"module": text})}
             ),
+            section(parts=parts()),
         ),
         sampling=section(
             numGenerations=st.integers(2, 64),

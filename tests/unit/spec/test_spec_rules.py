@@ -117,6 +117,25 @@ RULES = [
         "reward.custom: Forbidden: only with type custom",
     ),
     (
+        {"reward": {"type": "boxed", "parts": [{"name": "a", "type": "boxed"}]}},
+        "reward.type: Forbidden: with parts, which replace it",
+    ),
+    (
+        {"reward": {"parts": [{"name": "a", "type": "custom"}]}},
+        'reward.parts: Invalid value: [{"name": "a", "type": "custom", "weight": 1.0}]: must have '
+        "custom: {module, function} in the parts of type custom and in no other",
+    ),
+    (
+        {"reward": {"parts": [{"name": "a", "type": "boxed"}, {"name": "a", "type": "code"}]}},
+        'reward.parts: Invalid value: [{"name": "a", "type": "boxed", "weight": 1.0}, '
+        '{"name": "a", "type": "code", "weight": 1.0}]: must have a different name for each part',
+    ),
+    (
+        {"reward": {"parts": [{"name": "a", "type": "boxed", "weight": 0}]}},
+        'reward.parts: Invalid value: [{"name": "a", "type": "boxed", "weight": 0.0}]: must have '
+        "a part with a weight greater than 0",
+    ),
+    (
         {"producers": {"replicas": 2, "minAvailable": 3}},
         "producers.minAvailable: Invalid value: 3: must be at most replicas (2)",
     ),
@@ -161,6 +180,7 @@ def test_a_broken_rule_names_the_field_its_value_and_what_is_valid(spec, message
         {"batch": {"trainMicrobatchSize": 64}},
         {"algorithm": {"overlong": {"bufferTokens": 16}}, "sampling": {"maxNewTokens": 16}},
         {"reward": {"type": "custom", "custom": {"module": "m"}}},
+        {"reward": {"parts": [{"name": "a", "type": "custom", "custom": {"module": "m"}}]}},
         {"producers": {"replicas": 2, "minAvailable": 2}},
         {"producers": {"tensorParallelSize": 2, "backend": "vllm"}},
         {"storage": {"claimName": "c"}},

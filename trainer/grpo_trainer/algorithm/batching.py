@@ -64,6 +64,8 @@ class StepStatistics:
     format_accuracy_mean: float
     response_tokens_mean: float
     truncated_fraction: float
+    reward_parts: dict[str, float]
+    """Mean of each named part of the reward, before its weight."""
     nonfinite_samples: int
     """Completions that are masked because none of their log-probabilities is finite."""
     nonfinite_tokens: int
@@ -232,9 +234,16 @@ def _statistics(
         format_accuracy_mean=_mean([s.format_accuracy for s in scores]),
         response_tokens_mean=_mean(lengths),
         truncated_fraction=_mean([c.finish_reason is FinishReason.LENGTH for c in completions]),
+        reward_parts=_part_means(scores),
         nonfinite_samples=sum(0 < n == size for n, size in zip(nonfinite, lengths, strict=True)),
         nonfinite_tokens=sum(nonfinite),
     )
+
+
+def _part_means(scores: Sequence[Score]) -> dict[str, float]:
+    """Means over the scored completions to which a part applies."""
+    names = dict.fromkeys(name for score in scores for name in score.parts)
+    return {name: _mean([s.parts[name] for s in scores if name in s.parts]) for name in names}
 
 
 def _is_scored(score: Score) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from ..spec.training import RewardType
+from ..spec.reward import RewardType
 
 OnProgress = Callable[[int, int, float], None]
 """Called with completed steps, total steps, and the accuracy on held-out sums."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from ..errors import InvalidInputError, invalid
-from ..spec.training import RewardType
+from ..spec.reward import RewardType
 from .names import SCHEME, is_builtin
 from .recipe import CompletionFormat, OnProgress, Recipe, tiny_recipe
 

@@ -20,8 +20,8 @@ from ..errors import InvalidInputError, RunFailedError
 from ..messages import Row
 from ..reporting import RunPaths
 from ..reporting.tracking import check_tracking, enabled, reach_trackers
-from ..rewards import reward_class, system_prompt
-from ..spec import ExitCode, GRPOJobSpec, planned_steps
+from ..rewards import markers, system_prompt
+from ..spec import ExitCode, GRPOJobSpec, planned_steps, resolve_reward
 from .light import without_torch
 from .start import Start, check_engine, check_port, check_trainer
 
@@ -118,7 +118,11 @@ def _data(spec: GRPOJobSpec) -> Found:
     train, evaluation = load_data(spec)
     counts = [f"{spec.dataset.path} {len(train):,} rows"]
     counts += [f"{name} {len(rows):,} rows" for name, rows in evaluation.items()]
-    return Found(f"{', '.join(counts)}; reward {spec.reward.type}", {"": train, **evaluation})
+    return Found(f"{', '.join(counts)}; reward {_reward(spec)}", {"": train, **evaluation})
+
+
+def _reward(spec: GRPOJobSpec) -> str:
+    return ", ".join(part.name for part in resolve_reward(spec.reward))
 
 
 def _model(spec: GRPOJobSpec) -> Found:
@@ -130,7 +134,7 @@ def _model(spec: GRPOJobSpec) -> Found:
         sizes = check_model(spec, path)
         trust = spec.model.trust_remote_code
         tokenizer = load_tokenizer(spec.model.tokenizer_path or path, trust_remote_code=trust)
-        check_markers(tokenizer, reward_class(spec.reward.type).markers)
+        check_markers(tokenizer, markers(spec.reward))
     weights = "weights not on this machine"
     if sizes.parameters is not None:
         weights = f"{sizes.parameters:,} parameters"
@@ -141,7 +145,7 @@ def _model(spec: GRPOJobSpec) -> Found:
 def _model_directory(spec: GRPOJobSpec) -> str | None:
     if not is_builtin(spec.model.path):
         return spec.model.path
-    recipe = tiny_recipe(CompletionFormat.for_reward(spec.reward.type), seed=0)
+    recipe = tiny_recipe(CompletionFormat.for_reward(spec.reward.main_type), seed=0)
     directory = default_cache() / recipe.name
     return str(directory) if directory.is_dir() else None
 

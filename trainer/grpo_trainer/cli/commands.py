@@ -153,7 +153,7 @@ def plan(arguments: Namespace) -> int:
 
     spec = read_document(arguments.file).parse().spec
     accelerator = round(arguments.gpu_memory * (1 << 30))
-    path = resolve_model_path(spec.model.path, spec.reward.type, default_cache())
+    path = resolve_model_path(spec.model.path, spec.reward.main_type, default_cache())
     model = planning.read_architecture(config_directory(path), spec.model.path)
     layout = planning.generation_layout(spec)
     sequences = planning.concurrent_sequences(model, layout, accelerator) if layout.paged else None

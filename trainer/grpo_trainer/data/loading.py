@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from ..builtin.addition import ADDITION_PATHS, addition_rows
 from ..builtin.names import is_builtin
 from ..messages import Row
-from ..rewards import reward_class
+from ..rewards import RowNeeds
 from ..row_faults import RowFault, refuse
-from ..spec.training import DatasetSpec, RewardType
+from ..spec.training import DatasetSpec
 from .files import Record, read_records
 from .rows import parse_row
 
 _log = logging.getLogger(__name__)
 
 
-def load_rows(path: str, columns: DatasetSpec, reward: RewardType) -> tuple[Row, ...]:
-    """Read `path` (JSONL, parquet or `builtin://addition...`) and check each row for the reward.
+def load_rows(path: str, columns: DatasetSpec, needs: RowNeeds) -> tuple[Row, ...]:
+    """Read `path` (JSONL, parquet or `builtin://addition...`) and check what the reward needs.
 
     `columns` gives the names of the columns; its own path is not read, so that evaluation sets
     share it. Repeated rows are kept, and their number is logged.
@@ -25,7 +25,6 @@ def load_rows(path: str, columns: DatasetSpec, reward: RewardType) -> tuple[Row,
     """
     rows: list[Row] = []
     faults: list[RowFault] = []
-    needs = reward_class(reward)
     for record in _records(path):
         result = (record,) if isinstance(record, RowFault) else parse_row(record, columns, needs)
         if isinstance(result, Row):

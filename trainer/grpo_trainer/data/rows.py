@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any, TypeVar
 
 from ..messages import Message, Row, TestCases
-from ..rewards import Column, Reward
+from ..rewards import Column, RowNeeds
 from ..row_faults import InvalidValueError, RowFault, shown
 from ..spec.training import DatasetSpec
 from .files import Record, parse_json
@@ -23,9 +23,7 @@ _LIKE_MESSAGES = re.compile(r"""\s*\[?\s*\{\s*["'](?:role|content|from|value)["'
 _MESSAGES = "must be a question as text, {role, content}, or a non-empty list of {role, content}"
 
 
-def parse_row(
-    record: Record, columns: DatasetSpec, reward: type[Reward]
-) -> Row | tuple[RowFault, ...]:
+def parse_row(record: Record, columns: DatasetSpec, needs: RowNeeds) -> Row | tuple[RowFault, ...]:
     """The row, or all of its faults."""
     faults: list[RowFault] = []
 
@@ -48,16 +46,16 @@ def parse_row(
             return None
 
     def read(kind: Column, column: str, parse: Callable[[Any], T]) -> T | None:
-        if kind in reward.columns:
+        if kind in needs.columns:
             return required(column, parse)
-        return optional(column, parse) if reward.reads_row else None
+        return optional(column, parse) if needs.reads_row else None
 
     messages = required(columns.prompt_column, parse_messages)
     answer = read(Column.ANSWER, columns.answer_column, parse_answer)
     tests = read(Column.TESTS, columns.tests_column, parse_tests)
     if messages is None or faults:
         return tuple(faults)
-    return Row(record.source, messages, answer, tests, record.columns if reward.reads_row else {})
+    return Row(record.source, messages, answer, tests, record.columns if needs.reads_row else {})
 
 
 def parse_messages(value: Any) -> tuple[Message, ...]:

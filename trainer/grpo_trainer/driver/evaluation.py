@@ -158,6 +158,7 @@ def _evaluated(prompt: Prompt, rollout: Rollout, score: Score) -> EvaluatedSampl
         format_accuracy=score.format_accuracy,
         response_tokens=completion.sampled_tokens,
         finish_reason=completion.finish_reason,
+        reward_parts=score.parts,
     )
 
 

@@ -69,6 +69,7 @@ def logged_samples(
             version=int(completion.versions.min()),
             response_tokens=completion.sampled_tokens,
             finish_reason=completion.finish_reason,
+            reward_parts=score.parts,
         )
         for group, of_group in zip(groups, advantages, strict=True)
         for completion, score, advantage in zip(

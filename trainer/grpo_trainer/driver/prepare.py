@@ -10,7 +10,7 @@ from grpo_trainer.builtin import OnProgress, default_cache, resolve_model_path
 from grpo_trainer.data import EncodedPrompts, check_markers, encode_prompts, load_rows
 from grpo_trainer.errors import InvalidInputError, invalid
 from grpo_trainer.messages import Row, SamplingParams
-from grpo_trainer.rewards import check_rows, reward_class, stop_strings, system_prompt
+from grpo_trainer.rewards import check_rows, markers, row_needs, stop_strings, system_prompt
 from grpo_trainer.spec import GRPOJobSpec, planned_steps
 
 from .model_support import check_architecture, check_token_ids, padding_id
@@ -53,7 +53,7 @@ def load_data(spec: GRPOJobSpec) -> tuple[tuple[Row, ...], dict[str, tuple[Row, 
     paths = {"": spec.dataset.path, **spec.evaluation.datasets}
     for name, path in paths.items():
         try:
-            sets[name] = load_rows(path, spec.dataset, spec.reward.type)
+            sets[name] = load_rows(path, spec.dataset, row_needs(spec.reward))
             check_rows(sets[name], spec.reward)
         except InvalidInputError as error:
             faults += error.faults
@@ -72,13 +72,13 @@ def prepare(spec: GRPOJobSpec, on_progress: OnProgress | None = None) -> Prepare
     rows, evaluation_rows = load_data(spec)
 
     def resolve(path: str) -> str:
-        return resolve_model_path(path, spec.reward.type, default_cache(), on_progress)
+        return resolve_model_path(path, spec.reward.main_type, default_cache(), on_progress)
 
     model_path = resolve(spec.model.path)
     model = check_model(spec, model_path)
     tokenizer_path = resolve(spec.model.tokenizer_path or spec.model.path)
     tokenizer = load_tokenizer(tokenizer_path, trust_remote_code=spec.model.trust_remote_code)
-    check_markers(tokenizer, reward_class(spec.reward.type).markers)
+    check_markers(tokenizer, markers(spec.reward))
     system = system_prompt(spec.reward)
 
     def encode(name: str, of: tuple[Row, ...]) -> EncodedPrompts:

@@ -22,6 +22,7 @@ _SAMPLE_FIELDS = (
     "version",
     "response_tokens",
     "finish_reason",
+    "reward_parts",
 )
 """Columns of the completions, in the order the script shows them."""
 
@@ -59,11 +60,18 @@ def _payload(run: RunData) -> dict[str, Any]:
         ],
         "fields": _SAMPLE_FIELDS,
         "samples": [
-            [s.step, s.dataset, *(s.fields.get(field) for field in _SAMPLE_FIELDS)]
+            [s.step, s.dataset, *(_cell(s.fields.get(field)) for field in _SAMPLE_FIELDS)]
             for s in run.samples
         ],
         "omitted": run.omitted_samples,
     }
+
+
+def _cell(value: Any) -> Any:
+    """A value of a completion; several named values as one text."""
+    if not isinstance(value, Mapping):
+        return value
+    return ", ".join(f"{name} {number:.4g}" for name, number in value.items()) or None
 
 
 def _packed(payload: Mapping[str, Any]) -> str:

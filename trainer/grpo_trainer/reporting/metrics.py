@@ -83,6 +83,12 @@ METRICS: tuple[Metric, ...] = (
             lambda r: r.statistics.reward_mean,
         ),
         gauge(
+            "grpo_reward_part_mean",
+            "Mean of each part of the reward, before its weight.",
+            lambda r: r.statistics.reward_parts,
+            "part",
+        ),
+        gauge(
             "grpo_accuracy_mean",
             "Share of the step's completions with a correct answer.",
             lambda r: r.statistics.accuracy_mean,

@@ -1,12 +1,15 @@
 """Rewards: how completions are scored, in processes that may be killed, and how rewards are
 shaped."""
 
-from .base import RIGHT_REWARD, WRONG_REWARD, Column, Reward, RewardFunction
+from ..spec.reward import RIGHT_REWARD, WRONG_REWARD
+from .base import Column, LocalReward, Reward, RewardFunction, RowNeeds
 from .registry import (
     check_rows,
     make_reward,
+    markers,
     max_reward,
     reward_class,
+    row_needs,
     stop_strings,
     system_prompt,
 )
@@ -17,14 +20,18 @@ __all__ = [
     "RIGHT_REWARD",
     "WRONG_REWARD",
     "Column",
+    "LocalReward",
     "Reward",
     "RewardFunction",
+    "RowNeeds",
     "Scorer",
     "check_rows",
     "make_reward",
+    "markers",
     "max_reward",
     "overlong_penalty",
     "reward_class",
+    "row_needs",
     "shape",
     "stop_strings",
     "system_prompt",

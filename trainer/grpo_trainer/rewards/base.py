@@ -1,21 +1,23 @@
 """What a reward is: a class in the module of this package that is named after its `RewardType`.
 
-To add one, add a member to `RewardType` and a module that binds a subclass of `Reward` to `REWARD`.
+To add one, add a member to `RewardType` and a module that binds a subclass of `LocalReward` to
+`REWARD`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
 from ..messages import Row, Score
-from ..spec.training import RewardSpec
-
-RIGHT_REWARD = 10.0
-WRONG_REWARD = 0.0
+from ..spec.reward import RewardPart
+from .worker import Failure, each
 
 RewardFunction = Callable[[str, Row], Score]
 """Scores one completion of one row. An exception is a scoring error, not a reward of 0."""
+GroupFunction = Callable[[Sequence[str], Row], Iterator[Score | Failure]]
+"""Scores completions of one row: one result for each, in order."""
 
 
 class Column(StrEnum):
@@ -25,8 +27,18 @@ class Column(StrEnum):
     TESTS = "tests"
 
 
+@dataclass(frozen=True, slots=True)
+class RowNeeds:
+    """What the parts of a reward read of a row."""
+
+    columns: frozenset[Column]
+    """Columns that every row must have."""
+    reads_row: bool
+    """Whether a part reads the row as it is in the file, with every column."""
+
+
 class Reward(ABC):
-    """Scores completions, in worker processes that may be killed: it has no deadline of its own."""
+    """One part of a reward."""
 
     columns: ClassVar[frozenset[Column]] = frozenset()
     """Columns that every row must have."""
@@ -38,13 +50,9 @@ class Reward(ABC):
     """Texts that it reads in completions, which the tokenizer has to decode."""
     stop_strings: ClassVar[tuple[str, ...]] = ()
     """Default of `sampling.stopStrings`."""
-    max_reward: ClassVar[float] = RIGHT_REWARD
-    """Reward of a right completion; the default of `algorithm.overlong.penalty`."""
-    memory_bytes: ClassVar[int | None] = 4 << 30
-    """Address space of a worker: a power of powers must not exhaust the machine's memory."""
 
-    def __init__(self, spec: RewardSpec) -> None:
-        self.spec = spec
+    def __init__(self, part: RewardPart) -> None:
+        self.part = part
 
     @abstractmethod
     def check(self, rows: Sequence[Row]) -> None:
@@ -54,19 +62,30 @@ class Reward(ABC):
         InvalidInputError if the reward cannot be used here.
         """
 
+
+class LocalReward(Reward):
+    """Scores completions, in worker processes that may be killed: it has no deadline of its own."""
+
+    memory_bytes: ClassVar[int | None] = 4 << 30
+    """Address space of a worker: a power of powers must not exhaust the machine's memory."""
+
     @abstractmethod
     def load(self) -> None:
         """Load what `score` needs, once in each worker. Raises InvalidInputError."""
 
     @abstractmethod
     def score(self, text: str, row: Row) -> Score:
-        """Score one completion."""
+        """Score one completion, from 0 to 1."""
+
+    def score_all(self, texts: Sequence[str], row: Row) -> Iterator[Score | Failure]:
+        """Score completions one after the other, each when its predecessor is consumed."""
+        return each(self.score)(texts, row)
 
 
 def graded(*, right: bool, well_formed: bool) -> Score:
     """A right completion is rewarded only in the required form; its accuracy counts either way."""
     return Score(
-        reward=RIGHT_REWARD if right and well_formed else WRONG_REWARD,
+        reward=float(right and well_formed),
         format_accuracy=float(well_formed),
         accuracy=float(right),
     )

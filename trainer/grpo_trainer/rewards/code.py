@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..errors import InvalidInputError
 from ..messages import Row, Score, TestCases
 from ..row_faults import RowFault, refuse
-from .base import Column, Reward, graded
+from .base import Column, LocalReward, graded
 from .confined import FileProtection
 from .extraction import Extraction
 from .outputs import is_json, same_output, same_result
@@ -26,7 +26,7 @@ _PYTHON_BLOCK = re.compile(
 _UNCONFINED = "they can read and write what the trainer can, tokens and checkpoints included"
 
 
-class Code(Reward):
+class Code(LocalReward):
     """Runs the last Python block of a completion on the tests of its row, until one fails."""
 
     columns = frozenset({Column.TESTS})
@@ -51,18 +51,20 @@ class Code(Reward):
         try:
             self.files = available_protection()
         except SandboxError as error:
-            raise InvalidInputError(f"spec.reward.type: Invalid value: 'code': {error}") from error
-        if self.files is FileProtection.NONE and not self.spec.allow_unconfined:
             raise InvalidInputError(
-                "spec.reward.allowUnconfined: Invalid value: false: this machine has neither "
-                f"Landlock nor user namespaces: {_UNCONFINED}; run on Linux 5.13 or newer with "
-                "Landlock enabled, or set it to true"
+                f"{self.part.field}.type: Invalid value: 'code': {error}"
+            ) from error
+        if self.files is FileProtection.NONE and not self.part.allow_unconfined:
+            raise InvalidInputError(
+                f"{self.part.allow_unconfined_field}: Invalid value: false: this machine has "
+                f"neither Landlock nor user namespaces: {_UNCONFINED}; run on Linux 5.13 or newer "
+                "with Landlock enabled, or set it to true"
             )
 
     def score(self, text: str, row: Row) -> Score:
         assert row.tests is not None, "rows are checked at load"
         program = python_block(row.prefix + text)
-        seconds = _SHARE_OF_DEADLINE * self.spec.timeout_seconds
+        seconds = _SHARE_OF_DEADLINE * self.part.timeout_seconds
         right = program.answer is not None and passes(
             program.answer, row.tests, seconds=seconds, files=self.files
         )

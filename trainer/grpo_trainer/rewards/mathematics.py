@@ -7,12 +7,12 @@ from ..messages import Row, Score
 from ..row_faults import refuse
 from . import symbolic
 from .answers import matches
-from .base import Column, Reward, graded
+from .base import Column, LocalReward, graded
 from .extraction import Extraction
 from .references import reference_faults
 
 
-class MathReward(Reward):
+class MathReward(LocalReward):
     """Compares the answer that a completion marks with the reference answer."""
 
     columns = frozenset({Column.ANSWER})
@@ -22,7 +22,9 @@ class MathReward(Reward):
         """The marked answer and whether the completion has the required form."""
 
     def check(self, rows: Sequence[Row]) -> None:
-        if faults := reference_faults(rows, self.spec.timeout_seconds):
+        part = self.part
+        field = part.timeout_field.removeprefix("spec.")
+        if faults := reference_faults(rows, part.timeout_seconds, field):
             raise refuse(faults)
 
     def load(self) -> None:

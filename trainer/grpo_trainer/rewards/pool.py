@@ -1,4 +1,4 @@
-"""Calls a function in worker processes with a deadline per item, and replaces hung or dead workers.
+"""Applies a function in worker processes with a deadline per item; replaces hung or dead workers.
 
 Workers are fresh interpreters, never forks: the parent may hold threads of Ray or torch.
 
@@ -13,7 +13,7 @@ import os
 import pickle
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
@@ -31,7 +31,8 @@ _MAIN = f"from {__package__}.worker import main; main()"
 
 
 class WorkerPool(Generic[Item, Context, Result]):
-    """`factory()` returns, in each worker, the `function(item, context)` to call.
+    """`factory()` returns, in each worker, the `function(items, context)` to call, which yields a
+    result or failure for each item.
 
     The factory is pickled; `memory_bytes` limits a worker's address space. A pool belongs to one
     event loop.
@@ -39,7 +40,7 @@ class WorkerPool(Generic[Item, Context, Result]):
 
     def __init__(
         self,
-        factory: Callable[[], Callable[[Item, Context], Result]],
+        factory: Callable[[], Callable[[Sequence[Item], Context], Iterator[Result | Failure]]],
         *,
         workers: int,
         timeout_seconds: float,

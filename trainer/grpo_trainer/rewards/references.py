@@ -2,20 +2,22 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ..messages import Row
 from ..row_faults import RowFault, shown
 from . import symbolic
 from .answers import MAX_ANSWER_LENGTH, is_plain, is_usable
 from .pool import WorkerPool, run_blocking
-from .worker import Failure, FailureReason
+from .worker import Failure, FailureReason, each
 
 _CHUNK = 16
 _MAX_WORKERS = 8
 
 
-def reference_faults(rows: Sequence[Row], timeout_seconds: float) -> list[RowFault]:
+def reference_faults(
+    rows: Sequence[Row], timeout_seconds: float, timeout_field: str
+) -> list[RowFault]:
     """A fault for each row whose reference answer is missing, or not equal even to itself."""
     references = {row.answer for row in rows if row.answer is not None}
     doubtful = sorted(text for text in references if not is_plain(text))
@@ -26,7 +28,8 @@ def reference_faults(rows: Sequence[Row], timeout_seconds: float) -> list[RowFau
             faults.append(RowFault(row.source, "the reference answer"))
         elif row.answer in unusable:
             value = f"reference answer {shown(row.answer, width=200)}"
-            faults.append(RowFault(row.source, unusable[row.answer], value))
+            requirement = unusable[row.answer].format(field=timeout_field)
+            faults.append(RowFault(row.source, requirement, value))
     return faults
 
 
@@ -43,14 +46,14 @@ async def _unusable(references: list[str], timeout_seconds: float) -> dict[str, 
     return {text: _requirement(text, verdict) for text, verdict in verdicts if verdict is not True}
 
 
-def _usable_function() -> Callable[[str, None], bool]:
+def _usable_function() -> Callable[[Sequence[str], None], Iterator[bool | Failure]]:
     symbolic.warm_up()
-    return lambda text, _: is_usable(text)
+    return each(lambda text, _: is_usable(text))
 
 
 def _requirement(text: str, verdict: bool | Failure) -> str:
     if len(text) > MAX_ANSWER_LENGTH:
         return f"must be at most {MAX_ANSWER_LENGTH} characters"
     if isinstance(verdict, Failure) and verdict.reason is FailureReason.TIMEOUT:
-        return "must be parsed within reward.timeoutSeconds"
+        return "must be parsed within {field}"
     return "must be a choice letter, words, a number or LaTeX mathematics"

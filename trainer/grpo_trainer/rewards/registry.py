@@ -1,12 +1,14 @@
-"""From a reward's spec to its class, and the defaults that depend on the class."""
+"""From a reward's spec to the classes of its parts, and the defaults that depend on them."""
 
 from collections.abc import Iterable
 from importlib import import_module
 
+from ..errors import InvalidInputError
 from ..messages import Row
 from ..spec import GRPOJobSpec
-from ..spec.training import RewardSpec, RewardType
-from .base import Reward, RewardFunction
+from ..spec.reward import RewardPart, RewardSpec, RewardType, resolve_reward
+from .base import LocalReward, Reward, RewardFunction, RowNeeds
+from .combine import combine
 
 
 def reward_class(reward: RewardType) -> type[Reward]:
@@ -15,36 +17,74 @@ def reward_class(reward: RewardType) -> type[Reward]:
     return found
 
 
-def make_reward(spec: RewardSpec) -> RewardFunction:
-    """The function that scores one completion, loaded in this process.
+def make_part(part: RewardPart) -> LocalReward:
+    """A part that scores in this process, loaded.
 
     Raises InvalidInputError if a custom function cannot be loaded, or programs cannot be confined.
     """
-    reward = reward_class(spec.type)(spec)
+    reward = reward_class(part.type)(part)
+    assert isinstance(reward, LocalReward)
     reward.load()
-    return reward.score
+    return reward
+
+
+def make_reward(spec: RewardSpec) -> RewardFunction:
+    """The function that scores one completion, without deadlines and worker processes.
+
+    Raises as `make_part`.
+    """
+    parts = resolve_reward(spec)
+    loaded = [make_part(part) for part in parts]
+    named = bool(spec.parts)
+    return lambda text, row: combine(parts, [r.score(text, row) for r in loaded], named=named)
+
+
+def row_needs(spec: RewardSpec) -> RowNeeds:
+    """What the parts read of a row."""
+    classes = _classes(spec)
+    columns = frozenset(column for c in classes for column in c.columns)
+    return RowNeeds(columns, any(c.reads_row for c in classes))
 
 
 def check_rows(rows: Iterable[Row], spec: RewardSpec) -> None:
     """Refuse rows that no completion can answer, and a reward that cannot be used.
 
-    Blocks, also where an event loop runs. Raises InvalidDataError and InvalidInputError.
+    Blocks, also where an event loop runs. Raises InvalidDataError and
+    InvalidInputError, with the faults of all parts.
     """
-    reward_class(spec.type)(spec).check(list(rows))
+    given, errors = list(rows), list[InvalidInputError]()
+    for part in resolve_reward(spec):
+        try:
+            reward_class(part.type)(part).check(given)
+        except InvalidInputError as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise InvalidInputError(dict.fromkeys(fault for e in errors for fault in e.faults))
 
 
 def system_prompt(spec: RewardSpec) -> str:
     """The system message of every prompt; empty adds none."""
     given = spec.system_prompt
-    return reward_class(spec.type).system_prompt if given is None else given
+    return _classes(spec)[0].system_prompt if given is None else given
+
+
+def markers(spec: RewardSpec) -> tuple[str, ...]:
+    """Texts that the parts read in completions, which the tokenizer has to decode."""
+    return tuple(dict.fromkeys(text for found in _classes(spec) for text in found.markers))
 
 
 def stop_strings(spec: GRPOJobSpec) -> tuple[str, ...]:
     """Texts that end a completion."""
     given = spec.sampling.stop_strings
-    return reward_class(spec.reward.type).stop_strings if given is None else given
+    return _classes(spec.reward)[0].stop_strings if given is None else given
 
 
 def max_reward(spec: RewardSpec) -> float:
-    """Reward of a right completion."""
-    return reward_class(spec.type).max_reward
+    """Reward of a completion that is right by every part."""
+    return sum(max(part.weight, 0.0) for part in resolve_reward(spec))
+
+
+def _classes(spec: RewardSpec) -> list[type[Reward]]:
+    return [reward_class(part.type) for part in resolve_reward(spec)]

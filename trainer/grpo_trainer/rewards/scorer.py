@@ -1,14 +1,14 @@
-"""Scores the completions of a prompt in worker processes."""
+"""Scores the completions of a prompt by all parts of the reward."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
-from functools import partial
 
 from ..errors import InvalidInputError, RunFailedError
 from ..messages import Row, Score
-from ..spec.training import RewardSpec
-from .pool import WorkerPool
-from .registry import make_reward, reward_class
+from ..spec.reward import RewardPart, RewardSpec, resolve_reward
+from .combine import combine
+from .part_scorers import part_scorer
 from .worker import Failure
 
 _log = logging.getLogger(__name__)
@@ -18,35 +18,28 @@ MAX_UNSCORED = 64
 """Groups without any score in a row, after some had one."""
 
 
-def reward_pool(spec: RewardSpec, workers: int) -> WorkerPool[str, Row, Score]:
-    """Workers that score completions with this reward."""
-    return WorkerPool(
-        partial(make_reward, spec),
-        workers=workers,
-        timeout_seconds=spec.timeout_seconds,
-        memory_bytes=reward_class(spec.type).memory_bytes,
-    )
-
-
 class Scorer:
-    """Scores groups of completions, at most `workers` groups at a time, each completion with a
-    deadline.
+    """Scores groups of completions, each completion with a deadline for each part.
 
-    A completion that hangs, kills its worker or raises has no reward; its `error` is the reason
-    (`timeout`, `crash`, `exception`, or `none` where a custom reward is None). The rest of its
-    group is scored.
+    At most `workers` processes score; parts in processes share them. A completion that a part
+    cannot score has no reward; its `error` is the reason (`timeout`, `crash`, `exception`, or
+    `none` where no part applies), with the name of the part if the reward has named parts. The
+    rest of its group is scored.
     """
 
     def __init__(self, spec: RewardSpec, workers: int) -> None:
-        self._pool = reward_pool(spec, workers)
-        self._seen: set[str] = set()
+        self._parts = resolve_reward(spec)
+        self._named = bool(spec.parts)
+        share = -(-workers // len(self._parts))
+        self._scorers = [part_scorer(part, share) for part in self._parts]
+        self._seen: set[tuple[str, str]] = set()
         self._any_scored = False
         self._unscored_groups = 0
         self._last_detail = ""
 
     async def start(self) -> None:
         """Start the workers; raises InvalidInputError if the reward cannot be loaded."""
-        await self._pool.start()
+        await asyncio.gather(*(scorer.start() for scorer in self._scorers))
 
     async def score(self, row: Row, texts: Sequence[str]) -> tuple[Score, ...]:
         """One score per completion, in order.
@@ -54,10 +47,14 @@ class Scorer:
         Raises InvalidInputError if none of the completions of the first groups could be scored,
         and RunFailedError if none of many groups in a row could.
         """
-        results = await self._pool.map(row, list(texts))
+        by_part = await asyncio.gather(*(s.score(row, texts) for s in self._scorers))
+        for part, results in zip(self._parts, by_part, strict=True):
+            for failure in results:
+                if isinstance(failure, Failure):
+                    self._report(part, row, failure)
         scores = tuple(
-            self._unscored(row, result) if isinstance(result, Failure) else result
-            for result in results
+            combine(self._parts, results, named=self._named)
+            for results in zip(*by_part, strict=True)
         )
         if scores:
             self._count(scores)
@@ -65,7 +62,7 @@ class Scorer:
 
     async def close(self) -> None:
         """Kill the workers; calls of `score` that are still waiting raise RuntimeError."""
-        await self._pool.close()
+        await asyncio.gather(*(scorer.close() for scorer in self._scorers))
 
     def _count(self, scores: Sequence[Score]) -> None:
         if any(score.reward is not None for score in scores):
@@ -79,13 +76,13 @@ class Scorer:
         if self._unscored_groups >= MAX_UNSCORED:
             raise RunFailedError(text)
 
-    def _unscored(self, row: Row, failure: Failure) -> Score:
+    def _report(self, part: RewardPart, row: Row, failure: Failure) -> None:
         kind = f"{failure.reason} {failure.detail.partition(':')[0]}".strip()
         self._last_detail = failure.detail or kind
-        if kind not in self._seen:  # the rest are counted in the metrics
-            self._seen.add(kind)
+        where = f"{row.source}: part {part.name}" if self._named else row.source
+        if (part.name, kind) not in self._seen:  # the rest are counted in the metrics
+            self._seen.add((part.name, kind))
             _log.warning(
                 "%s: a completion could not be scored: %s",
-                *(row.source, f"{failure.detail or kind}\n{failure.trace}".rstrip()),
+                *(where, f"{failure.detail or kind}\n{failure.trace}".rstrip()),
             )
-        return Score(reward=None, format_accuracy=0.0, accuracy=0.0, error=failure.reason.value)

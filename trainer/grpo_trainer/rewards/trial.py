@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ..errors import InvalidInputError
 from ..messages import Row, Score
-from ..spec.training import RewardSpec
-from .scorer import reward_pool
+from ..spec.reward import RewardPart
+from .part_scorers import WorkerScorer
 from .worker import Failure, FailureReason
 
 _log = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ _MAX_SECONDS = 10.0
 Results = list[Score | Failure]
 
 
-async def check_function(spec: RewardSpec, rows: Sequence[Row]) -> None:
+async def check_function(part: RewardPart, rows: Sequence[Row]) -> None:
     """Score a few completions of a few rows, spread over the data set.
 
     Raises InvalidInputError if the function cannot be loaded, hangs or kills its process, if it
@@ -25,24 +25,28 @@ async def check_function(spec: RewardSpec, rows: Sequence[Row]) -> None:
     traceback where there is one. Fewer failures are logged.
     """
     results: Results = []
-    async with reward_pool(spec, workers=1) as pool:
+    scorer = WorkerScorer(part, workers=1)
+    await scorer.start()
+    try:
         began = time.monotonic()
         for row in _spread(rows):
             of_row: Results = []
             for text in completions(row):
-                of_row += await pool.map(row, [text])
-                _refuse_lost_worker(spec, row, of_row[-1])
+                of_row += await scorer.score(row, [text])
+                _refuse_lost_worker(part, row, of_row[-1])
             failures = [result for result in of_row if isinstance(result, Failure)]
             if len(failures) == len(of_row):
-                raise _invalid(spec, f"fails on {row.source}: {_explained(failures[0])}")
+                raise _invalid(part, f"fails on {row.source}: {_explained(failures[0])}")
             results += of_row
             if time.monotonic() - began > _MAX_SECONDS:
                 break
+    finally:
+        await scorer.close()
     scored = [r for r in results if isinstance(r, Score) and r.reward is not None]
     if results and not scored:
         nones = sum(isinstance(result, Score) for result in results)
         raise _invalid(
-            spec,
+            part,
             f"returned None for {nones} of {len(results)} test completions and scored none: must "
             "return a number, 0.0 for a wrong answer; None leaves a completion unscored",
         )
@@ -69,19 +73,19 @@ def _spread(rows: Sequence[Row]) -> list[Row]:
     return [rows[i] for i in sorted(chosen)]
 
 
-def _refuse_lost_worker(spec: RewardSpec, row: Row, result: Score | Failure) -> None:
+def _refuse_lost_worker(part: RewardPart, row: Row, result: Score | Failure) -> None:
     match result:
         case Failure(reason=FailureReason.TIMEOUT):
-            limit = f"{spec.timeout_seconds:g} s (spec.reward.timeoutSeconds)"
-            raise _invalid(spec, f"must score a completion within {limit}, hangs on {row.source}")
+            limit = f"{part.timeout_seconds:g} s ({part.timeout_field})"
+            raise _invalid(part, f"must score a completion within {limit}, hangs on {row.source}")
         case Failure(reason=FailureReason.CRASH):
-            raise _invalid(spec, f"ends its process on {row.source}")
+            raise _invalid(part, f"ends its process on {row.source}")
 
 
-def _invalid(spec: RewardSpec, reason: str) -> InvalidInputError:
-    assert spec.custom is not None, "the function was loaded"
+def _invalid(part: RewardPart, reason: str) -> InvalidInputError:
+    assert part.custom is not None, "the function was loaded"
     return InvalidInputError(
-        f"spec.reward.custom.function: Invalid value: {spec.custom.function!r}: {reason}"
+        f"{part.field}.custom.function: Invalid value: {part.custom.function!r}: {reason}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The worker process of `pool.py`: calls one function on items until its parent exits.
+"""The worker process of `pool.py`: applies one function to items until its parent exits.
 
 Everything runs on the main thread: some libraries fail on any other.
 """
@@ -14,12 +14,17 @@ import socket
 import struct
 import sys
 import traceback
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import InvalidInputError
+
+Context = TypeVar("Context")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 LENGTH = struct.Struct("=I")
 """Every message is a pickle, preceded by its length."""
@@ -78,18 +83,29 @@ def _serve(connection: socket.socket) -> None:
     connection.sendall(encode(None))
     while True:
         context, items = _receive(connection)
+        for result in function(items, context):
+            connection.sendall(encode(result))
+
+
+def each(
+    function: Callable[[Item, Context], Result],
+) -> Callable[[Sequence[Item], Context], Iterator[Result | Failure]]:
+    """The function on several items, one after the other, with a Failure where it raises."""
+
+    def apply(items: Sequence[Item], context: Context) -> Iterator[Result | Failure]:
         for item in items:
-            connection.sendall(encode(_apply(function, context, item)))
+            result: Result | Failure
+            try:
+                result = function(item, context)
+            except BaseException as error:  # also SystemExit, and the timeouts of Math-Verify
+                result = failure_of(error)
+            yield result
+
+    return apply
 
 
-def _apply(function: Any, context: Any, item: Any) -> Any:
-    try:
-        return function(item, context)
-    except BaseException as error:  # also SystemExit, and the timeouts of Math-Verify
-        return _failure(error)
-
-
-def _failure(error: BaseException) -> Failure:
+def failure_of(error: BaseException) -> Failure:
+    """The failure of an item whose function raised."""
     frames = traceback.extract_tb(error.__traceback__)
     while frames and Path(frames[0].filename).is_relative_to(_PACKAGE):
         del frames[0]

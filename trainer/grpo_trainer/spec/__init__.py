@@ -19,6 +19,7 @@ from .mutability import MUTABLE_FIELDS
 from .parsing import InvalidManifestError, parse_manifest
 from .plan import ResolvedPlan, planned_steps, resolve_plan
 from .presets import PRESETS, Preset
+from .reward import RewardPart, RewardSpec, RewardType, resolve_reward
 from .rule import Rule
 from .rules import RULES
 from .status import (
@@ -35,7 +36,7 @@ from .status import (
     RunState,
     WorkersStatus,
 )
-from .training import Dtype, RewardType
+from .training import Dtype
 
 __all__ = [
     "API_GROUP",
@@ -74,6 +75,8 @@ __all__ = [
     "ProgressStatus",
     "ResolvedAlgorithm",
     "ResolvedPlan",
+    "RewardPart",
+    "RewardSpec",
     "RewardType",
     "Rule",
     "RunState",
@@ -85,4 +88,5 @@ __all__ = [
     "planned_steps",
     "resolve_algorithm",
     "resolve_plan",
+    "resolve_reward",
 ]

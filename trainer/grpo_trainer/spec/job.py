@@ -23,6 +23,7 @@ from .cluster import (
     StorageSpec,
 )
 from .kubernetes import ObjectName, QueueName
+from .reward import RewardSpec
 from .rules import broken_rules
 from .training import (
     BatchSpec,
@@ -31,7 +32,6 @@ from .training import (
     DatasetSpec,
     EvaluationSpec,
     ModelSpec,
-    RewardSpec,
     RolloutLogSpec,
     SamplingSpec,
     TrackingSpec,

@@ -26,6 +26,7 @@ QUANTITY = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+
 INTEGER = "^[0-9]+$"
 KEY = "^[-._a-zA-Z0-9]+$"
 VARIABLE = "^[A-Za-z_][A-Za-z0-9_]*$"
+PART_NAME = "^[A-Za-z][-A-Za-z0-9_]*$"
 VARIABLE_PREFIX = "^([-._a-zA-Z][-._a-zA-Z0-9]*)?$"
 # Empty values have a meaning: no storage class, every taint.
 CLASS_OR_EMPTY = f"^({_SUBDOMAIN})?$"
@@ -47,6 +48,7 @@ MEANINGS: Mapping[str, str] = {
     QUANTITY: "a quantity such as 500m, 2 or 32Gi",
     KEY: "letters, digits, '-', '_' and '.'",
     VARIABLE: "letters, digits and '_', not beginning with a digit",
+    PART_NAME: "letters, digits, '-' and '_', beginning with a letter",
     VARIABLE_PREFIX: "letters, digits, '-', '_' and '.', not beginning with a digit",
 }
 """What each pattern accepts, for messages."""

@@ -40,7 +40,9 @@ class Rule:
     @property
     def reads(self) -> tuple[str, ...]:
         """Paths of the fields that it compares."""
-        paths = re.findall(r"self\.([A-Za-z]+(?:\.[A-Za-z]+)*?)(?=\.all\(|[^A-Za-z.]|$)", self.cel)
+        paths = re.findall(
+            r"self\.([A-Za-z]+(?:\.[A-Za-z]+)*?)(?=\.[a-z_]+\(|[^A-Za-z.]|$)", self.cel
+        )
         return tuple(f"spec.{path}" for path in dict.fromkeys(paths))
 
 
@@ -49,4 +51,6 @@ def field_value(spec: "GRPOJobSpec", path: str) -> Any:
     value: Any = spec
     for part in path.split("."):
         value = getattr(value, re.sub("[A-Z]", lambda m: f"_{m[0].lower()}", part), None)
+    if isinstance(value, tuple):
+        return [item.plain() if isinstance(item, Record) else item for item in value]
     return value.plain() if isinstance(value, Record) else value

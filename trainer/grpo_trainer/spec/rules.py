@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from .cluster import Backend, WeightUpdate
 from .faults import Fault, FaultKind, invalid
 from .pod_rules import POD_RULES
+from .reward_rules import REWARD_RULES
 from .rule import Operand, Rule, field_value
-from .training import Dtype, RewardType
+from .training import Dtype
 
 if TYPE_CHECKING:
     from .job import GRPOJobSpec
@@ -133,20 +134,6 @@ _ALGORITHM = (
         must="must be at most sampling.maxNewTokens ({})",
         operands=(_field("sampling.maxNewTokens"),),
     ),
-    Rule(
-        field="reward.custom",
-        cel="self.reward.type != 'custom' || has(self.reward.custom)",
-        holds=lambda s: s.reward.type is not RewardType.CUSTOM or s.reward.custom is not None,
-        must="type custom needs {{module, function}}",
-        kind=FaultKind.REQUIRED,
-    ),
-    Rule(
-        field="reward.custom",
-        cel="self.reward.type == 'custom' || !has(self.reward.custom)",
-        holds=lambda s: s.reward.type is RewardType.CUSTOM or s.reward.custom is None,
-        must="only with type custom",
-        kind=FaultKind.FORBIDDEN,
-    ),
 )
 
 _SCALE = "self.producers.autoscale"
@@ -259,7 +246,7 @@ _CLUSTER = (
 )
 
 RULES: tuple[Rule, ...] = (
-    *(*_CONSUMERS, *_BATCH, *_ALGORITHM, *_PRODUCERS, *_CLUSTER),
+    *(*_CONSUMERS, *_BATCH, *_ALGORITHM, *REWARD_RULES, *_PRODUCERS, *_CLUSTER),
     *POD_RULES,
 )
 

@@ -14,13 +14,6 @@ class Dtype(StrEnum):
     BFLOAT16 = "bfloat16"
 
 
-class RewardType(StrEnum):
-    THINK_ANSWER_TAGS = "think_answer_tags"
-    BOXED = "boxed"
-    CODE = "code"
-    CUSTOM = "custom"
-
-
 class ModelSpec(Record):
     path: NonEmptyStr = "Qwen/Qwen2.5-7B"
     """Hub id, a directory on the volume, or `builtin://tiny`."""
@@ -52,28 +45,6 @@ class EvaluationSpec(Record):
     """Steps between evaluations, in addition to step 0 and the last one; 0 disables all."""
     temperature: NonNegativeFloat = 0.6
     """Sampling temperature of evaluations; 0 is greedy."""
-
-
-class CustomRewardSpec(Record):
-    module: NonEmptyStr
-    """Importable module, or a .py file on the volume."""
-    function: NonEmptyStr = "reward"
-    """Function of the module: `reward(completion: str, row: dict) -> float | dict`."""
-
-
-class RewardSpec(Record):
-    type: RewardType = RewardType.THINK_ANSWER_TAGS
-    """How a completion is scored."""
-    custom: CustomRewardSpec | None = None
-    """A function of your own; only with type custom."""
-    system_prompt: str | None = None
-    """System message of every prompt; one per reward type when absent, none when empty."""
-    allow_unconfined: bool = False
-    """Let a code reward run programs where the kernel cannot keep them from files: they can read
-    and write what the trainer can."""
-    timeout_seconds: PositiveFloat = 30.0
-    """Deadline for scoring one completion; a completion that exceeds it counts as a scoring
-    error."""
 
 
 class SamplingSpec(Record):

@@ -1,0 +1,113 @@
+"""How completions are scored: one reward, or several weighted parts."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from .base import NonEmptyStr, PositiveFloat, Record
+from .kubernetes import PART_NAME
+
+
+class RewardType(StrEnum):
+    THINK_ANSWER_TAGS = "think_answer_tags"
+    BOXED = "boxed"
+    CODE = "code"
+    CUSTOM = "custom"
+
+
+DEFAULT_TYPE = RewardType.THINK_ANSWER_TAGS
+RIGHT_REWARD = 10.0
+"""Reward of a right completion where a built-in type is the whole reward."""
+WRONG_REWARD = 0.0
+_BUILT_IN = frozenset({RewardType.THINK_ANSWER_TAGS, RewardType.BOXED, RewardType.CODE})
+
+
+class CustomRewardSpec(Record):
+    module: NonEmptyStr
+    """Importable module, or a .py file on the volume."""
+    function: NonEmptyStr = "reward"
+    """Function of the module: `reward(completion: str, row: dict) -> float | dict`, which may be
+    asynchronous."""
+    batch: bool = False
+    """Call it once for a group: `reward(completions: list[str], row: dict) -> list`."""
+
+
+class RewardPartSpec(Record):
+    name: Annotated[str, Field(pattern=PART_NAME, max_length=63)]
+    """Label of the part in metrics and rollouts."""
+    type: RewardType
+    """How this part scores a completion, from 0 to 1 for the built-in types."""
+    weight: float = 1.0
+    """Factor of this part in the reward; 0 only records it."""
+    custom: CustomRewardSpec | None = None
+    """A function of your own; only with type custom."""
+    timeout_seconds: PositiveFloat | None = None
+    """Deadline of this part for one completion; the reward's when absent."""
+
+
+class RewardSpec(Record):
+    type: RewardType = DEFAULT_TYPE
+    """How a completion is scored, where the reward is a single part."""
+    custom: CustomRewardSpec | None = None
+    """A function of your own; only with type custom."""
+    parts: Annotated[tuple[RewardPartSpec, ...], Field(max_length=16)] = ()
+    """The reward as a weighted sum, in place of `type`. The first part gives accuracy, system
+    prompt and stop strings."""
+    system_prompt: str | None = None
+    """System message of every prompt; one per reward type when absent, none when empty."""
+    allow_unconfined: bool = False
+    """Let a code reward run programs where the kernel cannot keep them from files: they can read
+    and write what the trainer can."""
+    timeout_seconds: PositiveFloat = 30.0
+    """Deadline for scoring one completion; a completion that exceeds it counts as a scoring
+    error."""
+
+    @property
+    def main_type(self) -> RewardType:
+        """The type of the part that gives accuracy."""
+        return self.parts[0].type if self.parts else self.type
+
+
+@dataclass(frozen=True, slots=True)
+class RewardPart:
+    """A part with every default filled in."""
+
+    name: str
+    field: str
+    """Its path in the manifest, for messages."""
+    type: RewardType
+    weight: float
+    custom: CustomRewardSpec | None
+    timeout_seconds: float
+    timeout_field: str
+    allow_unconfined: bool
+    allow_unconfined_field: str
+
+
+def resolve_reward(spec: RewardSpec, field: str = "spec.reward") -> tuple[RewardPart, ...]:
+    """The parts of a reward; a single type is one part, named after its type.
+
+    `field` is the path of the reward in the manifest.
+    """
+
+    def resolved(part: RewardPartSpec, path: str) -> RewardPart:
+        own = part.timeout_seconds
+        return RewardPart(
+            name=part.name,
+            field=path,
+            type=part.type,
+            weight=part.weight,
+            custom=part.custom,
+            timeout_seconds=spec.timeout_seconds if own is None else own,
+            timeout_field=f"{field if own is None else path}.timeoutSeconds",
+            allow_unconfined=spec.allow_unconfined,
+            allow_unconfined_field=f"{field}.allowUnconfined",
+        )
+
+    if spec.parts:
+        return tuple(resolved(p, f"{field}.parts[{i}]") for i, p in enumerate(spec.parts))
+    weight = RIGHT_REWARD if spec.type in _BUILT_IN else 1.0
+    whole = RewardPartSpec(name=spec.type, type=spec.type, weight=weight, custom=spec.custom)
+    return (resolved(whole, field),)
