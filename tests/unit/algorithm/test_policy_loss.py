@@ -202,3 +202,7 @@ def test_on_policy_the_distance_to_the_behaviour_policy_is_zero():
     assert (sums.log_ratio_std, sums.max_log_ratio, sums.behaviour_kl) == (0.0, 0.0, 0.0)
     assert sums.effective_sample_share == 1.0
     assert LossSums().effective_sample_share == LossSums().log_ratio_std == 0.0
+
+
+def test_ratios_that_all_underflow_leave_no_effective_sample() -> None:
+    assert LossSums(tokens=3, ratio=0.0, ratio_squared=0.0).effective_sample_share == 0.0

@@ -65,4 +65,5 @@ class LossSums:
     @property
     def effective_sample_share(self) -> float:
         """Effective sample size over the number of tokens: (sum r)^2 / (n sum r^2), in (0, 1]."""
-        return self.ratio**2 / (self.tokens * self.ratio_squared) if self.tokens else 0.0
+        squares = self.tokens * self.ratio_squared  # 0 also where every ratio underflows
+        return self.ratio**2 / squares if squares else 0.0

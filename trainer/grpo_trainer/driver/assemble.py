@@ -106,6 +106,18 @@ def producer_pool(
     context: RunContext, placement: Placement, python: Path | None, events: PoolEvents
 ) -> ProducerPool:
     """The producers of a run; `python` is the interpreter of their environment, if not ours."""
+    spec = context.spec
+    # In a cluster the operator provides as many places as are wanted; a local Ray has them all.
+    own_ray = placement.options.ray_address is None
+    limit = spec.producers.replicas if own_ray and spec.producers.autoscale is not None else None
+    settings = producer_settings(context, placement, python)
+    return ProducerPool(settings, producer_work(context), events, limit=limit)
+
+
+def producer_settings(
+    context: RunContext, placement: Placement, python: Path | None
+) -> ProducerSettings:
+    """The settings that all producers share; `python` as for `producer_pool`."""
     spec, prepared = context.spec, context.prepared
     device = device_for(spec.producers.accelerator, placement.options)
     engine = EngineOptions(
@@ -120,7 +132,7 @@ def producer_pool(
         tensor_parallel_size=spec.producers.tensor_parallel_size,
         in_flight_updates=spec.producers.weight_update is WeightUpdate.IN_FLIGHT,
     )
-    settings = ProducerSettings(
+    return ProducerSettings(
         min_available=spec.producers.min_available,
         backend=spec.producers.backend,
         engine=engine,
@@ -133,19 +145,19 @@ def producer_pool(
         startup_seconds=float(spec.startup_deadline_seconds),
         call_seconds=float(spec.worker_timeout_seconds),
     )
-    work = ProducerWork(
+
+
+def producer_work(context: RunContext) -> ProducerWork:
+    """Where producers take prompts and weights from, and where their rollouts go."""
+    return ProducerWork(
         buffer=context.buffer,
-        prompts=prepared.train.prompts,
+        prompts=context.prepared.train.prompts,
         on_rollout=lambda lease, rollout: score_rollout(context, lease, rollout),
         publisher=context.publisher,
         evaluations=context.evaluations,
         changed=context.changed,
         health=context.health,
     )
-    # In a cluster the operator provides as many places as are wanted; a local Ray has them all.
-    own_ray = placement.options.ray_address is None
-    limit = spec.producers.replicas if own_ray and spec.producers.autoscale is not None else None
-    return ProducerPool(settings, work, events, limit=limit)
 
 
 def evaluator_of(context: RunContext) -> Evaluator | None:
