@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from grpo_trainer.driver.autoscale import Autoscaler, Range, Sample
-from grpo_trainer.pipeline import PromptSource, RolloutBuffer
+from grpo_trainer.pipeline import Limits, PromptSource, RolloutBuffer
 from unit.pipeline.buffers import Group
 from unit.pipeline.virtual_time import VirtualTimeLoop
 
@@ -80,10 +80,7 @@ class Run:
         self._scaler = Autoscaler(BOUNDS) if scaled else None
         self._buffer: RolloutBuffer[Group] = RolloutBuffer(
             PromptSource(GROUPS * steps, 1, seed=0),
-            groups_per_step=GROUPS,
-            capacity=GROUPS,
-            max_staleness=2,
-            max_steps=steps,
+            Limits(groups_per_step=GROUPS, capacity=GROUPS, max_staleness=2, max_steps=steps),
             max_attempts=1,
             lease_seconds=1e9,
         )

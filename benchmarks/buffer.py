@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from grpo_trainer.pipeline import PromptSource, RolloutBuffer
+from grpo_trainer.pipeline import Limits, PromptSource, RolloutBuffer
 
 from .table import Spread, load, machine, table
 
@@ -43,10 +43,12 @@ async def through_buffer(case: Case, groups: int) -> None:
     """Lease, complete, take and commit all groups; every step creates a version."""
     buffer: RolloutBuffer[Group] = RolloutBuffer(
         PromptSource(groups, episodes=1, seed=0),
-        groups_per_step=case.groups_per_step,
-        capacity=2 * case.groups_per_step,
-        max_staleness=MAX_STALENESS,
-        max_steps=None,
+        Limits(
+            groups_per_step=case.groups_per_step,
+            capacity=2 * case.groups_per_step,
+            max_staleness=MAX_STALENESS,
+            max_steps=None,
+        ),
         max_attempts=1,
         lease_seconds=DEADLINE_SECONDS,
     )

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from grpo_trainer.driver.broadcast import NO_VERSION
-from grpo_trainer.driver.change_signal import ChangeSignal
 from grpo_trainer.driver.weight_publisher import WeightPublisher
+from grpo_trainer.pipeline import ChangeSignal
 
 
 class Snapshots:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_trainer.pipeline import Batch, Lease, PromptSource, RolloutBuffer
+from grpo_trainer.pipeline import Batch, Lease, Limits, PromptSource, RolloutBuffer
 
 
 @dataclass(frozen=True)
@@ -18,15 +18,10 @@ Buffer = RolloutBuffer[Group]
 
 def make_buffer(*, count: int = 100, episodes: int = 1, **options: Any) -> Buffer:
     """Two groups per step, room for many, one version of staleness, no end but the data's."""
-    usual = {
-        "groups_per_step": 2,
-        "capacity": 100,
-        "max_staleness": 1,
-        "max_steps": None,
-        "max_attempts": 3,
-        "lease_seconds": 60.0,
-    }
-    return RolloutBuffer(PromptSource(count, episodes, seed=0), **{**usual, **options})
+    usual = {"groups_per_step": 2, "capacity": 100, "max_staleness": 1, "max_steps": None}
+    limits = Limits(**{key: options.pop(key, value) for key, value in usual.items()})
+    options = {"max_attempts": 3, "lease_seconds": 60.0, **options}
+    return RolloutBuffer(PromptSource(count, episodes, seed=0), limits, **options)
 
 
 def serials(leases: tuple[Lease, ...]) -> list[int]:

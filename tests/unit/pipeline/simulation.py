@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_trainer.pipeline import Batch, Lease, PromptSource, RolloutBuffer
+from grpo_trainer.pipeline import Batch, Lease, Limits, PromptSource, RolloutBuffer
 from unit.pipeline.buffers import Buffer, Group
 
 LEASE_SECONDS = 20.0
@@ -52,10 +52,12 @@ class Simulation:
         self.random = random.Random(scenario.timing)
         self.buffer: Buffer = RolloutBuffer(
             PromptSource(scenario.count, scenario.episodes, seed=0),
-            groups_per_step=scenario.groups_per_step,
-            capacity=scenario.capacity,
-            max_staleness=scenario.max_staleness,
-            max_steps=scenario.max_steps,
+            Limits(
+                groups_per_step=scenario.groups_per_step,
+                capacity=scenario.capacity,
+                max_staleness=scenario.max_staleness,
+                max_steps=scenario.max_steps,
+            ),
             max_attempts=scenario.max_attempts,
             lease_seconds=LEASE_SECONDS,
             max_lease_attempts=scenario.max_lease_attempts,

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from grpo_trainer.errors import InvalidInputError
-from grpo_trainer.pipeline import PromptSource, RolloutBuffer
+from grpo_trainer.pipeline import Limits, PromptSource, RolloutBuffer
 from unit.pipeline.buffers import Buffer, Group, complete_all, make_buffer, serials, trained_step
 from unit.pipeline.virtual_time import settled
 
@@ -159,10 +159,7 @@ async def test_a_new_buffer_continues_at_the_position_of_the_state():
     source = PromptSource.from_state(buffer.state_dict(), count=10, episodes=1, seed=0)
     resumed: Buffer = RolloutBuffer(
         source,
-        groups_per_step=2,
-        capacity=100,
-        max_staleness=1,
-        max_steps=None,
+        Limits(groups_per_step=2, capacity=100, max_staleness=1, max_steps=None),
         max_attempts=3,
         lease_seconds=60.0,
         first_step=1,

@@ -11,7 +11,7 @@ from grpo_trainer.consumer.parallel_dims import ParallelDims
 from grpo_trainer.consumer.records import PolicyOptions
 from grpo_trainer.messages import ScoredGroup
 from grpo_trainer.options import RunOptions
-from grpo_trainer.pipeline import PromptSource, RolloutBuffer
+from grpo_trainer.pipeline import ChangeSignal, Limits, PromptSource, RolloutBuffer
 from grpo_trainer.reporting import Reporter, RunPaths
 from grpo_trainer.rewards import Scorer
 from grpo_trainer.rollout.engine import EngineOptions
@@ -25,7 +25,6 @@ from grpo_trainer.spec import (
 
 from .autoscale import Autoscaler, Range
 from .broadcast import Broadcast
-from .change_signal import ChangeSignal
 from .checkpoint_writer import CheckpointWriter
 from .checkpoints import Checkpoint, CheckpointStore
 from .consumers import ConsumerGroup
@@ -69,10 +68,12 @@ def assemble(
         errors.update(state["scoring_errors"])
     buffer: RolloutBuffer[ScoredGroup] = RolloutBuffer(
         source,
-        groups_per_step=spec.groups_per_step,
-        capacity=spec.buffer_capacity,
-        max_staleness=spec.buffer.max_staleness,
-        max_steps=spec.max_steps,
+        Limits(
+            groups_per_step=spec.groups_per_step,
+            capacity=spec.buffer_capacity,
+            max_staleness=spec.buffer.max_staleness,
+            max_steps=spec.max_steps,
+        ),
         max_attempts=algorithm.max_attempts,
         lease_seconds=float(spec.worker_timeout_seconds),
         first_step=origin.step if origin else 0,

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from grpo_trainer.data import EncodedPrompts
 from grpo_trainer.events import EvaluatedSample, EvaluationReport
 from grpo_trainer.messages import GenerationRequest, Prompt, Rollout, SamplingParams, Score
+from grpo_trainer.pipeline import ChangeSignal
 from grpo_trainer.rewards import Scorer
 
 from .background import BackgroundTask
-from .change_signal import ChangeSignal
 from .weight_publisher import WeightPublisher
 
 

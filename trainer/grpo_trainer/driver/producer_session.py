@@ -11,11 +11,10 @@ from typing import Any
 from ray.exceptions import RayError
 
 from grpo_trainer.messages import GenerationRequest, Prompt, Rollout, ScoredGroup
-from grpo_trainer.pipeline import Lease, RolloutBuffer
+from grpo_trainer.pipeline import ChangeSignal, Lease, RolloutBuffer
 from grpo_trainer.rollout.producer import ProducerStats
 
 from .broadcast import Subscription
-from .change_signal import ChangeSignal
 from .evaluation import EvaluationQueue
 from .producer_client import ProducerClient, ProducerSettings
 from .run_health import RunHealth

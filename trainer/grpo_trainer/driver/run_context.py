@@ -10,12 +10,11 @@ from typing import Any
 from grpo_trainer.algorithm.masks import has_signal
 from grpo_trainer.consumer.records import PolicyOptions
 from grpo_trainer.messages import Rollout, ScoredGroup
-from grpo_trainer.pipeline import Lease, RolloutBuffer
+from grpo_trainer.pipeline import ChangeSignal, Lease, RolloutBuffer
 from grpo_trainer.reporting import Reporter
 from grpo_trainer.rewards import Scorer, max_reward, shape
 from grpo_trainer.spec import GRPOJobSpec, ResolvedAlgorithm
 
-from .change_signal import ChangeSignal
 from .checkpoint_writer import CheckpointWriter
 from .consumers import ConsumerGroup
 from .evaluation import EvaluationQueue

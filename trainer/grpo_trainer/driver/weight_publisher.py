@@ -20,9 +20,10 @@ from typing import Any
 
 from ray.exceptions import RayTaskError
 
+from grpo_trainer.pipeline import ChangeSignal
+
 from .background import BackgroundTask
 from .broadcast import NO_VERSION, Broadcast, Subscription, WeightClient
-from .change_signal import ChangeSignal
 from .consumer_weights import ConsumerWeights
 
 _log = logging.getLogger(__name__)

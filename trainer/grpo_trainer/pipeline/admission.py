@@ -12,12 +12,16 @@ class Limits:
     """Bounds of the groups in flight."""
 
     groups_per_step: int
+    """Groups of a full batch."""
     capacity: int
     """Groups that may be in flight while no take is pending; 0 is a rendezvous."""
     max_staleness: int
     """Weight versions between sampling and training; 0 is on-policy."""
     max_steps: int | None
-    """Steps of the run."""
+    """Index at which the run ends; None trains on all of the data."""
+
+    def __post_init__(self) -> None:
+        assert self.groups_per_step > 0 and self.capacity >= 0 and self.max_staleness >= 0
 
 
 def startable(

@@ -11,7 +11,6 @@
 Everything runs in one event loop; a method without `await` is atomic.
 """
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic
@@ -20,9 +19,10 @@ from grpo_trainer.events import GroupCounts
 
 from .admission import Limits, fair_share, startable
 from .batch import Batch, GroupT
-from .collection import Collection
+from .batches import BatchQueue
+from .change_signal import ChangeSignal
 from .leases import Lease, LeaseBook
-from .source import PromptOutcome, PromptSource, SourceState
+from .source import PromptSource, SourceState
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +37,8 @@ class RolloutBuffer(Generic[GroupT]):
     def __init__(
         self,
         source: PromptSource,
+        limits: Limits,
         *,
-        groups_per_step: int,
-        capacity: int,
-        max_staleness: int,
-        max_steps: int | None,
         max_attempts: int,
         lease_seconds: float,
         first_step: int = 0,
@@ -49,29 +46,21 @@ class RolloutBuffer(Generic[GroupT]):
     ) -> None:
         """
         Args:
-            groups_per_step: groups of a full batch.
-            capacity: groups that may be in flight while no take is pending.
-            max_staleness: versions between sampling and training.
-            max_steps: index at which the run ends; None trains on all of the source.
             max_attempts: a step generates at most this many times its groups; see `Collection`.
             lease_seconds: deadline of a lease.
             first_step: index of the first batch.
             max_lease_attempts: failed leases after which a prompt is dropped.
         """
-        assert capacity >= 0 and max_staleness >= 0
         assert max_lease_attempts > 0 and lease_seconds > 0
         self._source = source
-        self._limits = Limits(groups_per_step, capacity, max_staleness, max_steps)
+        self._limits = limits
         self._max_lease_attempts = max_lease_attempts
-
         self._versions: dict[str, int] = {}
         self._leases = LeaseBook(lease_seconds, self._expire)
-        self._collection: Collection[GroupT] = Collection(groups_per_step, max_attempts)
-        self._uncommitted: dict[int, Batch[GroupT]] = {}
-        self._next_step = first_step
-        self._episode = source.episode
-
-        self._changed = asyncio.Event()
+        self._batches: BatchQueue[GroupT] = BatchQueue(
+            source, limits, max_attempts=max_attempts, first_step=first_step
+        )
+        self._changed = ChangeSignal()
         self._leasing = 0
         self._taking = False
         self._closed = False
@@ -85,7 +74,7 @@ class RolloutBuffer(Generic[GroupT]):
     @property
     def depth(self) -> int:
         """Complete groups that no batch contains yet."""
-        return len(self._collection)
+        return len(self._batches)
 
     @property
     def running(self) -> int:
@@ -95,21 +84,17 @@ class RolloutBuffer(Generic[GroupT]):
     @property
     def next_step(self) -> int:
         """Index of the next batch."""
-        return self._next_step
+        return self._batches.next_step
 
     @property
     def episode(self) -> int:
         """Episode of the newest batch."""
-        return self._episode
+        return self._batches.episode
 
     @property
     def counts(self) -> GroupCounts:
         """Prompts by outcome; a filtered one counts at once, before its step."""
-        done = self._source.counts
-        filtered = self._collection.filtered + sum(
-            len(b.filtered) for b in self._uncommitted.values()
-        )
-        return GroupCounts(done.trained, done.filtered + filtered, done.dropped, done.requeued)
+        return self._batches.counts
 
     def state_dict(self) -> SourceState:
         """Position in the data after the last commit; a resumed run repeats what follows."""
@@ -132,7 +117,7 @@ class RolloutBuffer(Generic[GroupT]):
         assert limit > 0
         self._leasing += 1
         try:
-            while not self._stopped() and not self._over():
+            while not self._stopped() and not self._batches.over(last=self._last()):
                 share = fair_share(self._startable(producer), self._leasing)
                 if share > 0 and not self._source.exhausted:
                     return self._start(producer, min(limit, share))
@@ -150,10 +135,9 @@ class RolloutBuffer(Generic[GroupT]):
         if not self._leases.end(lease):
             return False
         if keep:
-            self._collection.add(lease.prompt, group)
-            self._requeue_stale()
+            self._batches.add(lease.prompt, group)
         else:
-            self._collection.filter(lease.prompt, self._next_step)
+            self._batches.filter(lease.prompt)
         self._settle()
         return True
 
@@ -190,9 +174,11 @@ class RolloutBuffer(Generic[GroupT]):
         self._taking = True
         self._settle()
         try:
-            while not self._stopped() and not self._all_handed_out():
-                if self._ready():
-                    return self._hand_out()
+            while not self._stopped() and not self._batches.all_taken(last=self._last()):
+                if self._batches.ready(last=self._last()):
+                    batch = self._batches.take()
+                    self._settle()
+                    return batch
                 await self._changed.wait()
             return None
         finally:
@@ -200,10 +186,7 @@ class RolloutBuffer(Generic[GroupT]):
 
     def commit(self, batch: Batch[GroupT]) -> None:
         """Finish the prompts of a trained batch, and those filtered before it."""
-        known = self._uncommitted.pop(batch.step, None)
-        assert known is batch, f"batch {batch.step} is committed already or from before a reset"
-        self._finish(batch.serials, PromptOutcome.TRAINED)
-        self._finish(batch.filtered, PromptOutcome.FILTERED)
+        self._batches.commit(batch)
         self._settle()
 
     def reset(self, state: Mapping[str, Any], step: int) -> None:
@@ -217,17 +200,16 @@ class RolloutBuffer(Generic[GroupT]):
             InvalidInputError: the state is of other data.
         """
         self._source.load_state_dict(state)
-        self._forget_in_flight()
-        self._uncommitted.clear()
+        self._leases.end_all()
+        self._batches.reset(step)
         self._versions.clear()
-        self._next_step = step
-        self._episode = self._source.episode
         self._settle()
 
     def close(self) -> None:
         """End the run: `lease` returns (), `take` None; batches may still be committed."""
         self._closed = True
-        self._forget_in_flight()
+        self._leases.end_all()
+        self._batches.clear()
         self._settle()
 
     def abort(self, error: BaseException) -> None:
@@ -240,21 +222,9 @@ class RolloutBuffer(Generic[GroupT]):
             raise self._error
         return self._closed
 
-    def _over(self) -> bool:
-        return not self._uncommitted and self._all_handed_out()
-
-    def _all_handed_out(self) -> bool:
-        max_steps = self._limits.max_steps
-        if max_steps is not None and self._next_step >= max_steps:
-            return True
-        return not self._collection and self._no_more_completions()
-
-    def _no_more_completions(self) -> bool:
+    def _last(self) -> bool:
+        """No more groups will be added."""
         return not self._leases and self._source.exhausted
-
-    def _ready(self) -> bool:
-        enough = len(self._collection) >= self._collection.wanted
-        return enough or (bool(self._collection) and self._no_more_completions())
 
     def _startable(self, producer: str) -> int:
         if producer not in self._versions:
@@ -262,18 +232,17 @@ class RolloutBuffer(Generic[GroupT]):
         return startable(
             self._limits,
             version=self._versions[producer],
-            next_step=self._next_step,
-            wanted=self._collection.wanted,
-            in_flight=len(self._leases) + len(self._collection),
+            next_step=self._batches.next_step,
+            wanted=self._batches.wanted,
+            in_flight=len(self._leases) + len(self._batches),
             take_pending=self._taking,
         )
 
     def _settle(self) -> None:
         """After every change: wake all waiting calls, in their order."""
-        if self._over():
-            self._finish(self._collection.pop_filtered(), PromptOutcome.FILTERED)
-        self._changed.set()
-        self._changed.clear()
+        if self._batches.over(last=self._last()):
+            self._batches.finish_filtered()
+        self._changed.notify()
 
     def _start(self, producer: str, count: int) -> tuple[Lease, ...]:
         leases: list[Lease] = []
@@ -284,25 +253,3 @@ class RolloutBuffer(Generic[GroupT]):
     def _expire(self, lease: Lease) -> None:
         logger.warning("row %d: no completion from %s in time", lease.prompt.row, lease.producer)
         self.fail(lease)
-
-    def _requeue_stale(self) -> None:
-        # Not a failure: counting it as one would drop the prompts with long completions.
-        for prompt in self._collection.pop_stale(self._next_step - self._limits.max_staleness):
-            self._source.requeue(prompt)
-
-    def _hand_out(self) -> Batch[GroupT]:
-        batch = self._collection.pop_batch(self._next_step)
-        self._uncommitted[batch.step] = batch
-        self._episode = batch.episode
-        self._next_step += 1
-        self._requeue_stale()
-        self._settle()
-        return batch
-
-    def _finish(self, serials: Iterable[int], outcome: PromptOutcome) -> None:
-        for serial in serials:
-            self._source.finish(serial, outcome)
-
-    def _forget_in_flight(self) -> None:
-        self._leases.end_all()
-        self._collection.clear()
