@@ -12,16 +12,14 @@ from typing import TextIO
 
 from grpo_trainer.builtin import OnProgress
 from grpo_trainer.environment import check_vllm_python, vllm_python
-from grpo_trainer.events import Outcome, Summary, WorkerReport
+from grpo_trainer.events import Outcome, Summary
 from grpo_trainer.options import RunOptions
 from grpo_trainer.reporting import Reporter, RunPaths, open_reporter
 from grpo_trainer.rewards import Scorer
 from grpo_trainer.spec import Backend, ExitCode, GRPOJob, GRPOJobSpec, resolve_plan
 
-from .accounting import Ledger
 from .assemble import Placement, assemble, autoscaler_of, evaluator_of, producer_pool
 from .checkpoints import Checkpoint, CheckpointStore, read_checkpoint
-from .consumers import ConsumerGroup
 from .disk import check_space
 from .driver_log import REPORTS, driver_log
 from .exclusive import only_run_in
@@ -29,10 +27,9 @@ from .failures import classify
 from .finished import finished_message
 from .loop import TrainingLoop
 from .prepare import Prepared, prepare
-from .producers import PoolEvents, ProducerPool
 from .ray_session import cluster_only_environment, plain_environment, ray_session
+from .run_view import RunView
 from .signals import StopSignals
-from .stacks import write_stacks
 from .step_recorder import StepRecorder, restored_ledger
 from .step_runner import StepRunner
 
@@ -60,7 +57,7 @@ async def _run(
     drain, paths = asyncio.Event(), RunPaths.of(options)
 
     async def stacks() -> Path:
-        return await run_.write_stacks()
+        return await run_.view.write_stacks()
 
     async with open_reporter(job, options, drain.set, stacks, log=log) as reporter:
         run_ = _Run(job.spec, options, reporter, drain, signals)
@@ -82,7 +79,7 @@ async def _run(
                 raise
             raise cause from error
         finally:
-            summary = run_.summary(outcome, message, time.monotonic() - began)
+            summary = run_.view.summary(outcome, message, time.monotonic() - began)
             _finish(reporter, summary)
     return ExitCode.STOPPED if outcome is Outcome.STOPPED else ExitCode.SUCCESS
 
@@ -119,11 +116,7 @@ class _Run:
         self._signals = signals
         self._paths = RunPaths.of(options)
         self._store = CheckpointStore(self._paths.checkpoints, spec.checkpoint.keep_last)
-        self._total_steps = 0
-        self._consumers: ConsumerGroup | None = None
-        self._pool: ProducerPool | None = None
-        self._loop: TrainingLoop | None = None
-        self._ending = False
+        self.view = RunView(spec, reporter, self._paths, self._store)
         self.complete = False
 
     async def execute(self) -> None:
@@ -144,7 +137,7 @@ class _Run:
                 self._reporter.message(line)
         except _DrainedError:
             return
-        self._total_steps = prepared.total_steps
+        self.view.total_steps = prepared.total_steps
         if self._drain.is_set():
             return
         python = self._producer_python()
@@ -184,71 +177,31 @@ class _Run:
         return progress
 
     async def _train(self, prepared: Prepared, origin: Checkpoint | None, scorer: Scorer) -> None:
-        placement = Placement(self._options, self._paths, self._store)
+        placement, view = Placement(self._options, self._paths, self._store), self.view
         context = assemble(
-            self._spec, placement, prepared, origin, scorer, self._reporter, self._workers_changed
+            self._spec, placement, prepared, origin, scorer, self._reporter, view.report_workers
         )
-        self._consumers = context.consumers
-        pool = producer_pool(context, placement, self._producer_python(), self._pool_events())
-        self._pool = pool
+        view.consumers = context.consumers
+        pool = producer_pool(context, placement, self._producer_python(), view.pool_events())
+        view.pool = pool
         recorder = StepRecorder(context, pool, autoscaler_of(self._spec), restored_ledger(origin))
         step = origin.step if origin else 0
         steps = StepRunner(context, pool, evaluator_of(context), recorder, step)
-        self._loop = TrainingLoop(context, pool, steps, origin, self._drain)
+        view.loop = loop = TrainingLoop(context, pool, steps, origin, self._drain)
         producing = asyncio.create_task(pool.run())
-        training = asyncio.create_task(self._loop.run())
+        training = asyncio.create_task(loop.run())
         try:
             # The pool ends by itself only with an error that ends the run.
             await asyncio.wait({producing, training}, return_when=asyncio.FIRST_COMPLETED)
             if producing.done():
                 await producing
             await training
-            self.complete = not self._drain.is_set() or self._loop.step >= self._total_steps
+            self.complete = not self._drain.is_set() or loop.step >= prepared.total_steps
         finally:
-            self._ending = True
+            view.ending = True
             context.buffer.close()
             for task in (training, producing):
                 task.cancel()
             await asyncio.wait({training, producing})
             pool.kill()
             context.consumers.kill()
-
-    def _pool_events(self) -> PoolEvents:
-        return PoolEvents(
-            changed=self._workers_changed,
-            restarted=lambda: self._reporter.restart("producer"),
-            message=self._reporter.message,
-        )
-
-    def _workers_changed(self) -> None:
-        if self._ending:
-            return
-        self._reporter.workers(
-            WorkerReport(
-                producers_ready=self._pool.ready if self._pool else 0,
-                producers_desired=self._pool.desired if self._pool else 0,
-                consumers_ready=self._consumers.ready if self._consumers else 0,
-                consumers_desired=self._spec.consumer_processes,
-                producers_wanted=self._pool.wanted if self._pool else None,
-            )
-        )
-
-    async def write_stacks(self) -> Path:
-        """Write the stacks of the driver and its actors; returns the file."""
-        consumers = self._consumers.actors if self._consumers else {}
-        producers = self._pool.actors if self._pool else {}
-        return await write_stacks({**consumers, **producers}, self._paths.logs)
-
-    def summary(self, outcome: Outcome, message: str, seconds: float) -> Summary:
-        """The run so far."""
-        ledger = self._loop.ledger if self._loop else Ledger()
-        newest = self._store.newest()
-        return ledger.summary(
-            outcome,
-            message=message,
-            steps=self._loop.step if self._loop else 0,
-            total_steps=self._total_steps,
-            wall_seconds=seconds,
-            newest_checkpoint=str(newest.path) if newest else None,
-            run_directory=str(self._paths.root),
-        )

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from grpo_trainer.messages import GenerationRequest, Rollout
 from grpo_trainer.transport.plan import GroupMember
 from grpo_trainer.weights import WeightBundle
 
+from .completion_gate import CompletionGate
 from .end_of_turn import end_of_turn_ids
 from .engine import EngineClosedError, EngineOptions
-from .stopwatch import Stopwatch
 from .vllm_weights import (
     LOST,
     MISMATCH,
@@ -35,7 +35,7 @@ class VllmEngine:
     """A RolloutEngine.
 
     With `in_flight_updates` new weights interrupt completions, which continue with them after
-    everything said so far was read again; else new weights wait for the completions under way, and
+    their tokens so far were read again; else new weights wait for the completions under way, and
     new prompts wait for the weights.
     """
 
@@ -51,15 +51,10 @@ class VllmEngine:
         self._shapes: Shapes | None = None
         self._version: int | None = None
         self._loading = asyncio.Lock()
-        # Completions under way and whether weights wait for their end; waiters hear of every
-        # change.
-        self._changed = asyncio.Condition()
-        self._completions = 0
-        self._draining = False
-        self._paused = False
+        self._gate = CompletionGate(
+            in_flight_updates=options.in_flight_updates, max_completions=_max_sequences(options)
+        )
         self._answers: set[asyncio.Task[Rollout]] = set()
-        self._busy = Stopwatch()
-        self._timed = ExitStack()
         self._closed = False
 
     @property
@@ -68,7 +63,7 @@ class VllmEngine:
 
     @property
     def busy_seconds(self) -> float:
-        return self._busy.seconds
+        return self._gate.busy_seconds
 
     async def ready(self) -> None:
         await self._ask("end_with", os.getpid())
@@ -92,7 +87,7 @@ class VllmEngine:
             shapes = check_shapes(entries, self._shapes)
             weights = await asyncio.to_thread(SharedWeights, bundles)
             try:
-                async with self._drained():
+                async with self._gate.drained():
                     seconds = await self._switch(version, "write_weights", *weights.handle)
             finally:
                 weights.close()
@@ -108,7 +103,7 @@ class VllmEngine:
 
     async def receive_weights(self, version: int) -> float:
         self._check_open()
-        async with self._loading, self._drained():
+        async with self._loading, self._gate.drained():
             return await self._switch(version, "receive_weights", version)
 
     async def close(self) -> None:
@@ -133,45 +128,11 @@ class VllmEngine:
         assert len(request.prompt_ids) + request.sampling.max_new_tokens <= limit
         prompt = TokensPrompt(prompt_token_ids=request.prompt_ids.tolist())
         params = sampling_params(request, self._eos_ids)
-        async with self._running(request.num_samples):
+        async with self._gate.running(request.num_samples):
             with _portable_errors():
                 stream = self._llm.generate(prompt, params, request.request_id)
                 [output] = [output async for output in stream]
         return rollout(request, output, self._tokenizer)
-
-    @asynccontextmanager
-    async def _running(self, completions: int) -> AsyncIterator[None]:
-        """Wait until so many completions may be started, and count them for the block."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._admits(completions))
-            self._count(completions)
-        try:
-            yield
-        finally:
-            async with self._changed:
-                self._count(-completions)
-                self._changed.notify_all()
-
-    def _admits(self, completions: int) -> bool:
-        if self._version is None or self._draining:
-            return False
-        if self._options.in_flight_updates or self._completions == 0:
-            return True
-        # What vLLM would only queue would hold up the next weights.
-        return self._completions + completions <= _max_sequences(self._options)
-
-    @asynccontextmanager
-    async def _drained(self) -> AsyncIterator[None]:
-        """A block in which no completion is under way, unless weights may change in flight."""
-        async with self._changed:
-            self._draining = not self._options.in_flight_updates
-            await self._changed.wait_for(lambda: not self._draining or self._completions == 0)
-        try:
-            yield
-        finally:
-            async with self._changed:
-                self._draining = False
-                self._changed.notify_all()
 
     async def _switch(self, version: int, method: str, *arguments: Any) -> float:
         """Have the workers replace the weights, and forget what was computed with the old ones.
@@ -179,20 +140,17 @@ class VllmEngine:
         Without whole weights nothing is generated: what is under way rests until there are some.
         """
         began = time.perf_counter()
-        self._pause(True)
-        try:
-            with _portable_errors():
-                await self._llm.pause_generation(mode="keep", clear_cache=True)
-                fault = await self._ask(method, *arguments)
-                if not fault:
-                    await self._llm.update_weight_version(str(version))
-                    self._version = version
-                elif not fault.startswith(UNTOUCHED):
-                    self._version = None
-                if self._version is not None:
-                    await self._llm.resume_generation()
-        finally:
-            self._pause(False)
+        with self._gate.paused(), _portable_errors():
+            await self._llm.pause_generation(mode="keep", clear_cache=True)
+            fault = await self._ask(method, *arguments)
+            if not fault:
+                await self._llm.update_weight_version(str(version))
+                self._version = version
+            elif not fault.startswith(UNTOUCHED):
+                self._version = None
+            self._gate.has_weights = self._version is not None
+            if self._version is not None:
+                await self._llm.resume_generation()
         _check(fault)
         return time.perf_counter() - began
 
@@ -203,20 +161,6 @@ class VllmEngine:
         alike = len({bool(fault) for fault in faults}) == 1
         # What only some of them have is lost.
         return worst if alike else f"{LOST}: {worst}"
-
-    def _count(self, completions: int) -> None:
-        self._completions += completions
-        self._time()
-
-    def _pause(self, paused: bool) -> None:
-        self._paused = paused
-        self._time()
-
-    def _time(self) -> None:
-        """Let the watch run while completions are under way and not paused."""
-        self._timed.close()
-        if self._completions and not self._paused:
-            self._timed.enter_context(self._busy)
 
 
 def _check(fault: str) -> None:
