@@ -16,9 +16,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from transformers import AutoTokenizer
 from grpo_trainer.driver.model_files import write_model_files
+from grpo_trainer.driver.prepare import load_generation_config
 from grpo_trainer.spec import GRPOJob
 source, target = sys.argv[1:]
-prepared = SimpleNamespace(model_path=source, tokenizer=AutoTokenizer.from_pretrained(source))
+prepared = SimpleNamespace(
+    model_path=source,
+    tokenizer=AutoTokenizer.from_pretrained(source),
+    generation_config=load_generation_config(source),
+)
 write_model_files(Path(target), prepared, GRPOJob().spec)
 """
 

@@ -5,11 +5,8 @@ from pathlib import Path
 from typing import Protocol
 
 from grpo_trainer.errors import RunFailedError
+from grpo_trainer.planning.volume import stored_bytes
 from grpo_trainer.spec import Dtype, GRPOJobSpec
-
-_MOMENT_BYTES = 8
-"""AdamW's two moments, fp32 each."""
-_MASTER_BYTES = 4
 
 
 class RunSize(Protocol):
@@ -23,14 +20,13 @@ class RunSize(Protocol):
 
 
 def checkpoint_bytes(spec: GRPOJobSpec, parameters: int) -> int:
-    """Bytes of one checkpoint: weights, moments and, beside bf16 weights, fp32 masters.
+    """Bytes of one checkpoint of a model of any architecture.
 
-    Without ZeRO every data-parallel rank writes moments and masters of its own.
+    Without ZeRO every data-parallel rank writes an optimizer state of its own.
     """
     copies = spec.data_parallel_size if spec.consumers.zero_stage == 0 else 1
-    if spec.model.dtype is Dtype.FLOAT32:
-        return parameters * (4 + copies * _MOMENT_BYTES)
-    return parameters * (2 + copies * (_MOMENT_BYTES + _MASTER_BYTES))
+    weight_bytes = 4 if spec.model.dtype is Dtype.FLOAT32 else 2
+    return stored_bytes(parameters, copies * parameters, weight_bytes)
 
 
 def most_checkpoints(spec: GRPOJobSpec, total_steps: int) -> int:

@@ -11,6 +11,7 @@ from grpo_trainer.data import EncodedPrompts, check_markers, encode_prompts, loa
 from grpo_trainer.errors import InvalidInputError, invalid
 from grpo_trainer.messages import Row, SamplingParams
 from grpo_trainer.rewards import check_rows, markers, row_needs, stop_strings, system_prompt
+from grpo_trainer.rollout.generation_config import read_generation_config
 from grpo_trainer.spec import GRPOJobSpec, planned_steps
 
 from .model_support import check_architecture, check_token_ids, padding_id
@@ -26,6 +27,8 @@ class Prepared:
     model_path: str
     tokenizer_path: str
     tokenizer: Any
+    generation_config: Any | None
+    """That of transformers; None for a model without one."""
     pad_token_id: int
     train: EncodedPrompts
     evaluation: Mapping[str, EncodedPrompts]
@@ -100,6 +103,7 @@ def prepare(spec: GRPOJobSpec, on_progress: OnProgress | None = None) -> Prepare
         model_path=model_path,
         tokenizer_path=tokenizer_path,
         tokenizer=tokenizer,
+        generation_config=load_generation_config(model_path),
         pad_token_id=padding_id(tokenizer, model.vocabulary),
         train=train,
         evaluation=evaluation,
@@ -163,6 +167,14 @@ def load_tokenizer(path: str, *, trust_remote_code: bool) -> Any:
         )
     except (OSError, ValueError) as error:
         raise _invalid_model(path, "tokenizer", error) from error
+
+
+def load_generation_config(path: str) -> Any | None:
+    """That of a directory or Hub id, if it has one; raises InvalidInputError if it is damaged."""
+    try:
+        return read_generation_config(path)
+    except (OSError, ValueError) as error:
+        raise _invalid_model(path, "generation configuration", error) from error
 
 
 def _invalid_model(path: str, part: str, error: Exception) -> InvalidInputError:

@@ -14,9 +14,16 @@ def checkpoint_bytes(model: Architecture, layout: TrainingLayout) -> int:
     """
     held = model.stage_parameters(layout.tensor_parallel, layout.pipeline_parallel)
     shard = -(-held // layout.shards)
-    masters = FP32 if layout.weight_bytes != FP32 else 0
-    state = layout.processes * shard * (2 * FP32 + masters)
-    return model.parameters * layout.weight_bytes + state
+    return stored_bytes(model.parameters, layout.processes * shard, layout.weight_bytes)
+
+
+def stored_bytes(parameters: int, optimized: int, weight_bytes: int) -> int:
+    """A checkpoint's weights, and AdamW's two moments and masters, which fp32 weights lack.
+
+    `optimized` counts a parameter once for each rank that writes optimizer state of it.
+    """
+    masters = FP32 if weight_bytes != FP32 else 0
+    return parameters * weight_bytes + optimized * (2 * FP32 + masters)
 
 
 def volume_bytes(checkpoint: int, keep_last: int) -> int:

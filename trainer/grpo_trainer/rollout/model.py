@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.modeling_utils import no_init_weights
 from transformers.utils import is_flash_attn_2_available
@@ -16,6 +15,7 @@ from grpo_trainer.weights import TensorEntry, WeightBundle
 
 from .end_of_turn import end_of_turn_ids
 from .engine import EngineOptions
+from .generation_config import read_generation_config
 
 
 def build_model(options: EngineOptions) -> PreTrainedModel:
@@ -44,8 +44,9 @@ def end_of_sequence_ids(
 ) -> frozenset[int]:
     """Every token that ends a completion: of the configurations, the tokenizer, the template."""
     sources = [model.config.eos_token_id, tokenizer.eos_token_id]
-    with suppress(OSError):  # generation_config.json is optional in a model directory
-        sources.append(GenerationConfig.from_pretrained(options.model_path).eos_token_id)
+    generation = read_generation_config(options.model_path)
+    if generation is not None:
+        sources.append(generation.eos_token_id)
     ids: set[int] = set()
     for source in sources:
         ids.update(source if isinstance(source, list) else [] if source is None else [source])
