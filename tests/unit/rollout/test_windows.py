@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
+    Cohere2Config,
+    Cohere2ForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
@@ -17,6 +19,7 @@ from grpo_trainer.rollout.decoding import StopCondition, decode
 from unit.rollout.tiny_models import TOKENIZER
 
 ARCHITECTURES = {
+    "Cohere 2": (Cohere2Config, Cohere2ForCausalLM),
     "Gemma 2": (Gemma2Config, Gemma2ForCausalLM),
     "Gemma 3": (Gemma3TextConfig, Gemma3ForCausalLM),
     "Mistral": (MistralConfig, MistralForCausalLM),
@@ -34,7 +37,7 @@ def test_log_probabilities_beyond_the_window_are_those_of_a_full_forward_pass(na
             **sizes,
             **heads,
             vocab_size=96,
-            num_hidden_layers=2,
+            num_hidden_layers=7,
             sliding_window=24,
             max_position_embeddings=256,
             initializer_range=0.3,

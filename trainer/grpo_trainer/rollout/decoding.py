@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel, StopStringCriteria
+from transformers import PreTrainedModel, StopStringCriteria
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from grpo_trainer.algorithm.logprobs import sampling_distribution
 from grpo_trainer.messages import GenerationRequest, Ints
+
+from .caches import create_cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,21 +88,18 @@ class _Batch:
             ids[row, padding:] = torch.tensor(prompt.tolist())
             mask[row, :padding] = 0
         self._mask = mask.to(model.device)
-        self._read = ids.to(model.device)
-        self._cache = None if _slices_its_mask(model, self._length + limit) else DynamicCache()
-        self.logits = self._forward(self._read)
+        self._cache = create_cache(model)
+        self.logits = self._forward(ids.to(model.device))
 
     def select(self, rows: Tensor) -> None:
         """Continue with these rows; a row that is named several times is copied."""
-        if self._cache is not None:
-            self._cache.batch_select_indices(rows)
-        self._read, self._mask, self.logits = self._read[rows], self._mask[rows], self.logits[rows]
+        self._cache.batch_select_indices(rows)
+        self._mask, self.logits = self._mask[rows], self.logits[rows]
 
     def append(self, tokens: Tensor) -> None:
         """Continue every row by one token of [N]."""
         self._length += 1
-        self._read = torch.cat([self._read, tokens[:, None]], dim=1)
-        self.logits = self._forward(self._read if self._cache is None else tokens[:, None])
+        self.logits = self._forward(tokens[:, None])
 
     def _forward(self, ids: Tensor) -> Tensor:
         mask = self._mask[:, : self._length]
@@ -110,23 +109,10 @@ class _Batch:
             attention_mask=mask,
             position_ids=positions,
             past_key_values=self._cache,
-            use_cache=self._cache is not None,
+            use_cache=True,
             logits_to_keep=1,
         ).logits
         return logits[:, -1]
-
-
-def _slices_its_mask(model: PreTrainedModel, length: int) -> bool:
-    """Whether sequences of this length must be read from the start for every token.
-
-    Beyond their window, models with a hybrid cache (Gemma 2 and 3) fit the mask to the keys that
-    such a cache keeps. Its fixed batch cannot lose finished rows, and a cache that keeps all keys
-    does not match the mask.
-    """
-    config = model.config
-    window = getattr(config, "sliding_window", None)
-    hybrid = getattr(config, "cache_implementation", None) == "hybrid"
-    return hybrid and window is not None and length > window
 
 
 @torch.inference_mode()
