@@ -12,6 +12,9 @@ class ApiError(Exception):
     response's Status object; `call` names the verb and the object of the call.
     """
 
+    reached = 0
+    """Objects of a creation that exist; it failed at the one after them."""
+
     def __init__(self, code: int, reason: str, message: str, call: str = "") -> None:
         self.code, self.reason, self.message, self.call = code, reason, message, call
         super().__init__(f"{code} {reason}: {message}")

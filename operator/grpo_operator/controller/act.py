@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 
-from ..clients.errors import AlreadyExistsError, RefusedError
+from ..clients.errors import AlreadyExistsError, ApiError, RefusedError
 from ..clients.kube import JSON_PATCH, Kube
 from ..clients.ray import Head, HeadError, SubmissionRefusedError
 from ..clients.tokens import Tokens
@@ -86,26 +86,34 @@ class Actor:
         except ValueError as error:
             raise ActionRefusedError(Problem("InvalidPodTemplate", str(error))) from error
         volume, access = claim(job), self.settings.network_access
-        try:
-            if volume is not None:
-                await self._create_once(CLAIMS, volume)
-            await self._create_once(CONFIG_MAPS, config_map(job))
-            await self._create_once(SECRETS, secret(job, self.tokens.of(job)))
-            if access is not None:
-                await self._create_once(NETWORK_POLICIES, network_policy(job, access))
-            await self.kube.create(CLUSTERS, job.namespace, cluster)
-        except RefusedError as error:
-            raise ActionRefusedError(problem_of(error)) from error
+        objects: list[tuple[Resource, Object | None]] = [
+            (CLAIMS, volume),
+            (CONFIG_MAPS, config_map(job)),
+            (SECRETS, secret(job, self.tokens.of(job))),
+            (NETWORK_POLICIES, None if access is None else network_policy(job, access)),
+            (CLUSTERS, cluster),
+        ]
+        for position, (resource, body) in enumerate(objects):
+            if body is not None:
+                await self._create_one(job, resource, body, position)
 
-    async def _create_once(self, resource: Resource, body: Object) -> None:
-        """Create an object unless it exists.
+    async def _create_one(self, job: Job, resource: Resource, body: Object, position: int) -> None:
+        """Create the object at a position of the sequence, unless it exists.
 
-        Contention for a quota is a ConflictError too, but nothing exists then, so it is raised.
+        A cluster that exists is raised: its job has to be observed again. Contention for a quota
+        is a ConflictError too, but nothing exists then.
         """
         try:
-            await self.kube.create(resource, body["metadata"]["namespace"], body)
+            await self.kube.create(resource, job.namespace, body)
         except AlreadyExistsError:
+            if resource is CLUSTERS:
+                raise
             log.debug("%s %s exists", resource.plural, body["metadata"]["name"])
+        except RefusedError as error:
+            raise ActionRefusedError(problem_of(error)) from error
+        except ApiError as error:
+            error.reached = position
+            raise
 
     async def _scale(self, seen: Observed, replicas: int) -> None:
         assert seen.cluster is not None

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 from ..clients.kube import ApiError
 from ..metrics import Metrics
@@ -18,6 +19,15 @@ current_job: ContextVar[str] = ContextVar("current_job", default="")
 Reconcile = Callable[[Key, float], Awaitable[float | None]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Failures:
+    """Failed reconciliations of a job since one that succeeded, or got further."""
+
+    count: int
+    reached: int
+    """Objects of a creation that exist."""
+
+
 class Workers:
     """Calls `reconcile(key, woken)` for keys that were woken, concurrently, but one key at a time.
 
@@ -30,7 +40,7 @@ class Workers:
         self._woken: dict[Key, float] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
-        self._failures: dict[Key, int] = {}
+        self._failures: dict[Key, _Failures] = {}
         self._closed = False
 
     async def run(self) -> None:
@@ -82,14 +92,17 @@ class Workers:
                 delay = await self._reconcile(key, woken)
             except ApiError as error:
                 log.warning("API server error: %s", error)
-                return self._failed(key, error.reason or type(error).__name__)
+                return self._failed(key, error.reason or type(error).__name__, error.reached)
             except Exception as error:
                 log.exception("Unexpected error")
                 return self._failed(key, type(error).__name__)
         self._failures.pop(key, None)
         return delay
 
-    def _failed(self, key: Key, reason: str) -> float:
+    def _failed(self, key: Key, reason: str, reached: int = 0) -> float:
         self._metrics.reconcile_errors.labels(reason).inc()
-        self._failures[key] = self._failures.get(key, 0) + 1
-        return backoff("/".join(key), self._failures[key])
+        before = self._failures.get(key, _Failures(0, 0))
+        further = reached > before.reached
+        count = 1 if further else before.count + 1
+        self._failures[key] = _Failures(count, max(reached, before.reached))
+        return backoff("/".join(key), count)

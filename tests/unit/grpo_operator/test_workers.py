@@ -5,12 +5,15 @@ stopping.
 """
 
 import asyncio
+import itertools
 
 import pytest
 
 from grpo_operator.clients.kube import UnavailableError
 from grpo_operator.controller.workers import Workers, current_job
 from grpo_operator.metrics import Metrics
+from grpo_operator.policies.retry import backoff
+from unit.pipeline import virtual_time
 
 A, B = ("lab", "a"), ("lab", "b")
 
@@ -111,6 +114,32 @@ async def test_a_failure_is_tried_again_after_its_backoff_and_counted():
     assert await asyncio.wait_for(calls.get(), 5), "an event does not wait for the backoff"
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+def test_the_backoff_doubles_and_starts_again_where_a_creation_got_further():
+    """The failures of a creation at its first object, twice, at its third, and at that again."""
+    reached = iter((0, 0, 2, 2, 0))
+    times = []
+
+    async def fail(key, woken):
+        times.append(asyncio.get_running_loop().time())
+        error = UnavailableError(0, "", "no response")
+        error.reached = next(reached)
+        raise error
+
+    async def five_times():
+        workers = Workers(fail, Metrics())
+        task = asyncio.create_task(workers.run())
+        workers.wake(A)
+        while len(times) < 5:
+            await asyncio.sleep(1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    virtual_time.run(five_times())
+    waits = [after - before for before, after in itertools.pairwise(times)]
+    key = "/".join(A)
+    assert waits == pytest.approx([backoff(key, count) for count in (1, 2, 1, 2)])
 
 
 async def test_nothing_is_in_progress_after_the_end(calls):
