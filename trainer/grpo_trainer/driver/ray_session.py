@@ -20,6 +20,8 @@ from .local_environment import ray_directory, temp_variables
 
 PRODUCER = "grpo_producer"
 CONSUMER = "grpo_consumer"
+_SYSTEM_CONFIG = {"prestart_worker_first_driver": False}
+"""Workers that Ray starts ahead lack the actors' variables: each would import Ray and be idle."""
 
 
 @contextmanager
@@ -44,6 +46,7 @@ def ray_session(spec: GRPOJobSpec, options: RunOptions, logs: Path) -> Iterator[
                     CONSUMER: spec.consumer_processes,
                 },
                 include_dashboard=False,
+                _system_config=_SYSTEM_CONFIG,
                 _temp_dir=str(directory),
             ):
                 check_accelerators(spec)
