@@ -65,7 +65,7 @@ async def test_weights_wait_for_completions_and_new_completions_for_the_weights(
     await second.end()
 
 
-async def test_weights_in_flight_wait_for_nothing() -> None:
+async def test_weights_in_flight_do_not_wait() -> None:
     shared = gate(in_flight_updates=True)
     first, weights, second = await blocks(shared.running(9), shared.drained(), shared.running(9))
     assert first.entered and weights.entered and second.entered
