@@ -4,7 +4,7 @@
 
 The driver, its buffer, scorer and weight publisher are real; producers and consumers wait as long
 as a 7B model would compute, 20 times faster. The ideal schedule has the same groups and steps, no
-bound on staleness and nothing on weights.
+bound on staleness, and weights that cost no time.
 """
 
 import argparse

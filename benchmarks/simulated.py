@@ -29,7 +29,6 @@ from grpo_trainer.driver.assemble import (
     producer_settings,
     producer_work,
 )
-from grpo_trainer.driver.change_signal import ChangeSignal
 from grpo_trainer.driver.checkpoints import CheckpointStore
 from grpo_trainer.driver.consumers import TrainedStep
 from grpo_trainer.driver.loop import TrainingLoop
@@ -42,6 +41,7 @@ from grpo_trainer.driver.weight_publisher import WeightPublisher
 from grpo_trainer.events import StepReport
 from grpo_trainer.messages import Completion, FinishReason, GenerationRequest, Rollout
 from grpo_trainer.options import RunOptions
+from grpo_trainer.pipeline import ChangeSignal
 from grpo_trainer.reporting import RunPaths, open_reporter
 from grpo_trainer.rewards import Scorer
 from grpo_trainer.rollout.producer import ProducerInfo, ProducerStats
@@ -82,7 +82,7 @@ def _mean_longest(spread: float, count: int) -> float:
 
 
 class WaitingProducer:
-    """Stands in for a `ProducerClient`: generation is a wait."""
+    """Replaces a `ProducerClient`: generation is a wait."""
 
     def __init__(self, name: str, durations: Durations, slots: int, *, in_flight: bool) -> None:
         self.name = name
@@ -165,7 +165,7 @@ def _rollout(request: GenerationRequest, tokens: int, first: int, last: int) -> 
 
 @dataclass(slots=True)
 class _WaitingWeights:
-    """Stands in for `ConsumerWeights`."""
+    """Replaces `ConsumerWeights`."""
 
     seconds: float
 
@@ -178,7 +178,7 @@ class _WaitingWeights:
 
 
 class WaitingConsumers:
-    """Stands in for a `ConsumerGroup`: a step is a wait."""
+    """Replaces a `ConsumerGroup`: a step is a wait."""
 
     def __init__(self, durations: Durations, count: int) -> None:
         self.weights = _WaitingWeights(durations.publish)
@@ -206,7 +206,7 @@ class WaitingConsumers:
 
 
 class WaitingPool:
-    """Stands in for a `ProducerPool`: real sessions with producers that wait."""
+    """Replaces a `ProducerPool`: real sessions with producers that wait."""
 
     def __init__(self, producers: Sequence[WaitingProducer], settings: Any, work: Any) -> None:
         self.desired = self.ready = len(producers)
@@ -231,7 +231,7 @@ class WaitingPool:
 
 
 class _NoCheckpoints:
-    """Stands in for a `CheckpointWriter`."""
+    """Replaces a `CheckpointWriter`."""
 
     async def write(self, *_: Any, **__: Any) -> None:
         return None
