@@ -52,6 +52,11 @@ class Row:
     prefix: str = ""
     """How the chat template opens the completion, such as `<assistant><think>`."""
 
+    @property
+    def question(self) -> str:
+        """The text of the last message; empty while an environment has not opened it."""
+        return self.messages[-1].content if self.messages else ""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
@@ -59,7 +64,13 @@ class Prompt:
 
     row: Row
     token_ids: Ints
-    """[P] with the chat template and the generation prompt applied."""
+    """[P] with the chat template and the generation prompt applied; empty where an environment
+    opens the conversation."""
+
+    @property
+    def environment_row(self) -> dict[str, Any] | None:
+        """What an environment opens the conversation with; None where it is open."""
+        return None if len(self.token_ids) else self.row.columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +105,8 @@ class GenerationRequest:
     seed: int
     """Completions depend on weights, prompt, sampling and seed, not on the rest of the batch."""
     sampling: SamplingParams
+    row: dict[str, Any] | None = None
+    """The row that an environment opens with; None: a single turn behind the prompt."""
 
 
 @dataclass(frozen=True, slots=True)

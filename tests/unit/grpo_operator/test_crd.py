@@ -77,7 +77,10 @@ def test_it_has_every_field_of_the_records():
         ("algorithm.clipLow", {"maximum": 1, "exclusiveMaximum": True}),
         ("sampling.numGenerations", {"minimum": 2, "default": 8}),
         ("producers.replicas", {"minimum": 1, "default": 2}),
-        ("reward.type", {"enum": ["think_answer_tags", "boxed", "code", "custom"]}),
+        (
+            "reward.type",
+            {"enum": ["think_answer_tags", "boxed", "code", "custom", "environment"]},
+        ),
         ("buffer", {"default": {"maxPrompts": -1, "maxStaleness": 4}}),
         ("maxSteps", {"type": "integer", "minimum": 1}),
         ("env", {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),

@@ -136,6 +136,42 @@ RULES = [
         "a part with a weight greater than 0",
     ),
     (
+        {"reward": {"type": "environment"}, "environment": {}},
+        "environment: Required value: must have url or module",
+    ),
+    (
+        {
+            "reward": {"type": "environment"},
+            "environment": {"url": "http://a:8000", "module": "env.py:A"},
+        },
+        "environment.module: Forbidden: only without url",
+    ),
+    (
+        {
+            "reward": {"type": "environment"},
+            "environment": {"url": "http://a:8000", "pods": {"replicas": 2}},
+        },
+        "environment.pods: Forbidden: only with module",
+    ),
+    (
+        {
+            "reward": {"type": "environment"},
+            "environment": {"module": "env.py:A", "maxEpisodeTokens": 3000},
+        },
+        "environment.maxEpisodeTokens: Invalid value: 3000: must be at least sampling.maxNewTokens "
+        "(3584), the length of one turn",
+    ),
+    (
+        {"environment": {"module": "env.py:A"}},
+        'reward.type: Invalid value: "think_answer_tags": must be environment with '
+        "spec.environment, which scores its episodes",
+    ),
+    (
+        {"reward": {"type": "environment"}},
+        "environment: Required value: reward.type environment needs an environment with url or "
+        "module",
+    ),
+    (
         {"producers": {"replicas": 2, "minAvailable": 3}},
         "producers.minAvailable: Invalid value: 3: must be at most replicas (2)",
     ),

@@ -4,24 +4,30 @@ The stages are those of a run's start. One that fails does not stop the next, un
 result; at the end all faults are reported together.
 """
 
+import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..builtin import CompletionFormat, default_cache, is_builtin
 from ..builtin.recipe import tiny_recipe
-from ..data import EncodedPrompts, check_markers, encode_prompts
+from ..data import EncodedPrompts, check_markers, encode_prompts, unopened_prompts
 from ..driver.checkpoints import complete_checkpoints
 from ..driver.disk import check_space
 from ..driver.finished import finished_message
 from ..driver.model_support import check_token_ids
 from ..driver.prepare import CheckedModel, check_model, load_data, load_tokenizer
+from ..environments.chat import check_conversation
+from ..environments.running import RunningEnvironment, running_environment
 from ..errors import InvalidInputError, RunFailedError
 from ..messages import Row
 from ..reporting import RunPaths
 from ..reporting.tracking import check_tracking, enabled, reach_trackers
 from ..rewards import markers, system_prompt
 from ..spec import ExitCode, GRPOJobSpec, planned_steps, resolve_reward
+from ..spec.environment import EnvironmentSpec
 from .light import without_torch
 from .start import Start, check_engine, check_port, check_trainer
 
@@ -42,7 +48,10 @@ def check_start(start: Start) -> int:
     state.stage("machine", lambda: _machine(start))
     state.stage("trackers", lambda: _tracking(spec))
     rows = state.stage("data", lambda: _data(spec))
-    model = state.stage("model", lambda: _model(spec))
+    roles, environment = None, spec.environment
+    if environment is not None:
+        roles = state.stage("environment", lambda: _environment(environment))
+    model = state.stage("model", lambda: _model(spec, roles))
     if rows is not None and model is not None:
         size = state.stage("prompts", lambda: _prompts(spec, rows, model))
         if size is not None:
@@ -125,8 +134,22 @@ def _reward(spec: GRPOJobSpec) -> str:
     return ", ".join(part.name for part in resolve_reward(spec.reward))
 
 
-def _model(spec: GRPOJobSpec) -> Found:
-    """Configuration and tokenizer; the first run builds a built-in model."""
+def _environment(spec: EnvironmentSpec) -> Found:
+    """Reaches the environment, or starts the module and ends it."""
+
+    async def reach() -> RunningEnvironment:
+        async with running_environment(spec, Path(os.devnull)) as found:
+            return found
+
+    found = asyncio.run(reach())
+    capacity = "any number of" if found.capacity is None else f"{found.capacity:,}"
+    text = f"{spec.module or spec.url}, {capacity} episodes at a time"
+    return Found(text, found.health.roles)
+
+
+def _model(spec: GRPOJobSpec, roles: tuple[str, ...] | None) -> Found:
+    """Configuration and tokenizer; the first run builds a built-in model. The chat template must
+    continue a turn with these roles of an environment."""
     path = _model_directory(spec)
     if path is None:
         return Found(f"{spec.model.path} is built by the first run", None)
@@ -135,6 +158,8 @@ def _model(spec: GRPOJobSpec) -> Found:
         trust = spec.model.trust_remote_code
         tokenizer = load_tokenizer(spec.model.tokenizer_path or path, trust_remote_code=trust)
         check_markers(tokenizer, markers(spec.reward))
+        if roles is not None:
+            check_conversation(path, tokenizer, roles, trust_remote_code=trust)
     weights = "weights not on this machine"
     if sizes.parameters is not None:
         weights = f"{sizes.parameters:,} parameters"
@@ -154,6 +179,8 @@ def _prompts(spec: GRPOJobSpec, rows: Rows, model: Model) -> Found:
     """Prompts by the chat template, and the steps that they make."""
 
     def encode(of: tuple[Row, ...]) -> EncodedPrompts:
+        if spec.environment is not None:
+            return unopened_prompts(of)
         limit, system = spec.sampling.max_prompt_tokens, system_prompt(spec.reward)
         found = encode_prompts(of, model.tokenizer, system=system, max_prompt_tokens=limit)
         check_token_ids(found.prompts, model.tokenizer, model.sizes.vocabulary)
@@ -161,12 +188,12 @@ def _prompts(spec: GRPOJobSpec, rows: Rows, model: Model) -> Found:
 
     train, *_ = [encode(of) for of in rows.values()]
     longest = max(len(prompt.token_ids) for prompt in train.prompts)
+    opened = f"longest {longest} tokens of {spec.sampling.max_prompt_tokens}"
+    if spec.environment is not None:
+        opened = "opened by the environment"
     dropped = f", {train.dropped:,} too long and dropped" if train.dropped else ""
     steps = planned_steps(spec, len(train.prompts))
-    text = (
-        f"{len(train.prompts):,}{dropped}, longest {longest} tokens of "
-        f"{spec.sampling.max_prompt_tokens}; {steps:,} steps planned"
-    )
+    text = f"{len(train.prompts):,}{dropped}, {opened}; {steps:,} steps planned"
     return Found(text, Size(model.sizes.parameters, steps))
 
 

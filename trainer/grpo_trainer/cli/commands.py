@@ -164,6 +164,26 @@ def plan(arguments: Namespace) -> int:
     return ExitCode.SUCCESS
 
 
+def environment(arguments: Namespace) -> int:
+    """Serve an environment until Ctrl-C or SIGTERM."""
+    from ..environments import sdk
+
+    try:
+        kind = sdk.load_class(arguments.environment)
+    except ValueError as error:
+        raise InvalidInputError(f"grpo environment: {error}") from error
+    except Exception as error:  # of the user's module
+        text = f"{arguments.environment}: {type(error).__name__}: {error}"
+        raise InvalidInputError(f"grpo environment: {text}") from error
+    try:
+        listener = sdk.listen(arguments.host, arguments.port)
+    except OSError as error:
+        must = f"must be free on {arguments.host}: {error.strerror}"
+        raise InvalidInputError(f"--port: Invalid value: {arguments.port}: {must}") from error
+    sdk.serve(kind, listener)
+    return ExitCode.SUCCESS
+
+
 def schema(arguments: Namespace) -> int:
     """Print the JSON schema of the manifest, for editors."""
     body = GRPOJob.model_json_schema(by_alias=True)

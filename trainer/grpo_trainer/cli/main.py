@@ -96,6 +96,7 @@ def _add_light(add: Callable[..., Parser]) -> None:
         )
     report = add("report", commands.report, "write an HTML page about one or several runs")
     _add_report(report)
+    _add_environment(add("environment", commands.environment, "serve an environment over HTTP"))
     add("schema", commands.schema, "print the JSON schema of the manifest")
     completion = add(
         "completion",
@@ -129,6 +130,20 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="port that serves metrics, 0 for a free one (default: 9464, or a free one if taken)",
     )
     _add_set(parser)
+
+
+def _add_environment(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "environment",
+        metavar="MODULE:CLASS",
+        help="file or importable module and its class, such as env.py:Calculator",
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--port", type=port, default=8000, help="port, 0 for a free one (default: 8000)"
+    )
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:

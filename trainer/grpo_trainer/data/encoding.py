@@ -88,6 +88,12 @@ def encode_prompts(
     return EncodedPrompts(kept, dropped=len(prompts) - len(kept))
 
 
+def unopened_prompts(rows: Sequence[Row]) -> EncodedPrompts:
+    """The rows without token ids, where an environment opens their conversations."""
+    nothing = np.empty(0, dtype=np.int32)
+    return EncodedPrompts(tuple(Prompt(row, nothing) for row in rows), dropped=0)
+
+
 def check_markers(tokenizer: ChatTokenizer, markers: Sequence[str]) -> None:
     """Raise InvalidInputError if decoding a completion loses texts that the reward reads."""
     for marker in markers:

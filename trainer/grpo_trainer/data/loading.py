@@ -35,10 +35,15 @@ def load_rows(path: str, columns: DatasetSpec, needs: RowNeeds) -> tuple[Row, ..
         raise refuse(faults)
     if not rows:
         raise refuse([RowFault(path, "at least one row")])
-    repeated = len(rows) - len({(row.messages, row.answer, row.tests) for row in rows})
+    repeated = len(rows) - len({_identity(row) for row in rows})
     if repeated:
         _log.warning("%s: %d of %d rows repeat an earlier row", path, repeated, len(rows))
     return tuple(rows)
+
+
+def _identity(row: Row) -> tuple[object, ...]:
+    """What makes a row the same as another; without messages, all of its columns."""
+    return (row.messages, row.answer, row.tests) if row.messages else (repr(row.columns),)
 
 
 def _records(path: str) -> Iterator[Record | RowFault]:

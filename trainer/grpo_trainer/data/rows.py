@@ -50,7 +50,10 @@ def parse_row(record: Record, columns: DatasetSpec, needs: RowNeeds) -> Row | tu
             return required(column, parse)
         return optional(column, parse) if needs.reads_row else None
 
-    messages = required(columns.prompt_column, parse_messages)
+    if needs.messages:
+        messages = required(columns.prompt_column, parse_messages)
+    else:
+        messages = optional(columns.prompt_column, parse_messages) or ()
     answer = read(Column.ANSWER, columns.answer_column, parse_answer)
     tests = read(Column.TESTS, columns.tests_column, parse_tests)
     if messages is None or faults:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from grpo_trainer.consumer.parallel_dims import ParallelDims
 from grpo_trainer.consumer.records import PolicyOptions
+from grpo_trainer.environments.episode import EpisodeLimits
+from grpo_trainer.environments.health import EnvironmentHealth
+from grpo_trainer.environments.producing import EnvironmentOptions
 from grpo_trainer.messages import ScoredGroup
 from grpo_trainer.options import RunOptions
 from grpo_trainer.pipeline import ChangeSignal, Limits, PromptSource, RolloutBuffer
@@ -100,6 +103,7 @@ def assemble(
         reporter=reporter,
         scoring_errors=errors,
         health=RunHealth(),
+        environment=EnvironmentHealth(),
     )
 
 
@@ -129,7 +133,7 @@ def producer_settings(
         microbatch=spec.batch.inference_microbatch_size,
         microbatch_completions=spec.batch.inference_microbatch_size * spec.sampling.num_generations,
         trust_remote_code=spec.model.trust_remote_code,
-        max_tokens=spec.sampling.max_prompt_tokens + spec.sampling.max_new_tokens,
+        max_tokens=spec.sampling.max_prompt_tokens + spec.completion_tokens,
         tensor_parallel_size=spec.producers.tensor_parallel_size,
         in_flight_updates=spec.producers.weight_update is WeightUpdate.IN_FLIGHT,
     )
@@ -145,6 +149,7 @@ def producer_settings(
         batch=spec.batch.inference_batch_size,
         startup_seconds=float(spec.startup_deadline_seconds),
         call_seconds=float(spec.worker_timeout_seconds),
+        environment=_environment(spec, prepared),
     )
 
 
@@ -158,6 +163,28 @@ def producer_work(context: RunContext) -> ProducerWork:
         evaluations=context.evaluations,
         changed=context.changed,
         health=context.health,
+    )
+
+
+def _environment(spec: GRPOJobSpec, prepared: Prepared) -> EnvironmentOptions | None:
+    environment, running = spec.environment, prepared.environment
+    if environment is None or running is None:
+        return None
+    capacity = running.capacity
+    most = environment.max_concurrent
+    if capacity is not None:  # a server that is full would refuse more
+        most = min(most, max(1, capacity // spec.producers.most_replicas))
+    return EnvironmentOptions(
+        url=running.url,
+        limits=EpisodeLimits(
+            max_turns=environment.max_turns,
+            max_prompt_tokens=spec.sampling.max_prompt_tokens,
+            max_episode_tokens=environment.max_episode_tokens,
+            max_observation_tokens=environment.max_observation_tokens,
+            step_seconds=environment.step_timeout_seconds,
+        ),
+        unavailable_seconds=environment.unavailable_timeout_seconds,
+        max_concurrent=most,
     )
 
 

@@ -128,7 +128,14 @@ class Evaluator:
             for index, prompt in enumerate(encoded.prompts)
         }
         requests = [
-            GenerationRequest(key, prompt.token_ids, 1, self._seed + number, self._sampling)
+            GenerationRequest(
+                key,
+                prompt.token_ids,
+                1,
+                self._seed + number,
+                self._sampling,
+                prompt.environment_row,
+            )
             for number, (key, prompt) in enumerate(prompts.items())
         ]
         rollouts = await self._queue.run(version, requests)
@@ -142,6 +149,8 @@ class Evaluator:
 
     async def _sample(self, prompt: Prompt, rollout: Rollout) -> EvaluatedSample:
         completion = rollout.completions[0]
+        if completion.episode is not None:
+            return _evaluated(rollout.opened(prompt), rollout, completion.episode.score)
         (score,) = await self._scorer.score(prompt.row, [completion.text])
         return _evaluated(prompt, rollout, score)
 
@@ -150,7 +159,7 @@ def _evaluated(prompt: Prompt, rollout: Rollout, score: Score) -> EvaluatedSampl
     completion = rollout.completions[0]
     return EvaluatedSample(
         source=prompt.row.source,
-        prompt=prompt.row.messages[-1].content,
+        prompt=prompt.row.question,
         completion=completion.text,
         answer=prompt.row.answer,
         reward=score.reward,

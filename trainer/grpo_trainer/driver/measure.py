@@ -59,7 +59,7 @@ def logged_samples(
     return [
         LoggedSample(
             source=group.prompt.row.source,
-            prompt=group.prompt.row.messages[-1].content,
+            prompt=group.prompt.row.question,
             completion=completion.text,
             answer=group.prompt.row.answer,
             reward=score.reward,

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from grpo_trainer.builtin import OnProgress, default_cache, resolve_model_path
-from grpo_trainer.data import EncodedPrompts, check_markers, encode_prompts, load_rows
+from grpo_trainer.data import (
+    EncodedPrompts,
+    check_markers,
+    encode_prompts,
+    load_rows,
+    unopened_prompts,
+)
+from grpo_trainer.environments.chat import check_conversation
+from grpo_trainer.environments.running import RunningEnvironment
 from grpo_trainer.errors import InvalidInputError, invalid
 from grpo_trainer.messages import Row, SamplingParams
 from grpo_trainer.rewards import check_rows, markers, row_needs, stop_strings, system_prompt
@@ -37,6 +45,8 @@ class Prepared:
     total_steps: int
     parameters: int | None
     """Of the model, where its weight files are on this machine."""
+    environment: RunningEnvironment | None = None
+    """That of `spec.environment`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +75,11 @@ def load_data(spec: GRPOJobSpec) -> tuple[tuple[Row, ...], dict[str, tuple[Row, 
     return sets.pop(""), sets
 
 
-def prepare(spec: GRPOJobSpec, on_progress: OnProgress | None = None) -> Prepared:
+def prepare(
+    spec: GRPOJobSpec,
+    on_progress: OnProgress | None = None,
+    environment: RunningEnvironment | None = None,
+) -> Prepared:
     """Check data, model and tokenizer, train a built-in model if necessary, encode all prompts.
 
     `on_progress` is called while a built-in model is trained, and may end that by raising.
@@ -83,8 +97,15 @@ def prepare(spec: GRPOJobSpec, on_progress: OnProgress | None = None) -> Prepare
     tokenizer = load_tokenizer(tokenizer_path, trust_remote_code=spec.model.trust_remote_code)
     check_markers(tokenizer, markers(spec.reward))
     system = system_prompt(spec.reward)
+    if environment is not None:
+        check_conversation(
+            *(model_path, tokenizer, environment.health.roles),
+            trust_remote_code=spec.model.trust_remote_code,
+        )
 
     def encode(name: str, of: tuple[Row, ...]) -> EncodedPrompts:
+        if environment is not None:
+            return unopened_prompts(of)
         limit = spec.sampling.max_prompt_tokens
         encoded = encode_prompts(of, tokenizer, system=system, max_prompt_tokens=limit)
         if encoded.dropped:
@@ -115,6 +136,7 @@ def prepare(spec: GRPOJobSpec, on_progress: OnProgress | None = None) -> Prepare
         ),
         total_steps=planned_steps(spec, len(train.prompts)),
         parameters=model.parameters,
+        environment=environment,
     )
 
 
@@ -147,13 +169,15 @@ def load_config(path: str, *, trust_remote_code: bool) -> Any:
 def check_context(spec: GRPOJobSpec, config: Any) -> None:
     """Raise InvalidInputError if the longest prompt and completion exceed the model's context."""
     limit = getattr(config, "max_position_embeddings", None)
-    prompt, completion = spec.sampling.max_prompt_tokens, spec.sampling.max_new_tokens
+    prompt, completion = spec.sampling.max_prompt_tokens, spec.completion_tokens
     if limit is not None and prompt + completion > limit:
         must = (
             f"must be at most {limit - prompt} with maxPromptTokens {prompt}: the context of "
             f"{spec.model.path} has {limit} tokens"
         )
-        raise InvalidInputError(invalid("spec.sampling.maxNewTokens", completion, must))
+        of_turns = spec.environment is not None
+        field = "environment.maxEpisodeTokens" if of_turns else "sampling.maxNewTokens"
+        raise InvalidInputError(invalid(f"spec.{field}", completion, must))
 
 
 def load_tokenizer(path: str, *, trust_remote_code: bool) -> Any:

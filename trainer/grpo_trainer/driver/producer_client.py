@@ -10,6 +10,7 @@ from typing import Any
 
 import ray
 
+from grpo_trainer.environments.producing import EnvironmentOptions
 from grpo_trainer.messages import GenerationRequest, Rollout, SamplingParams
 from grpo_trainer.rollout.engine import EngineOptions
 from grpo_trainer.rollout.producer import Producer, ProducerInfo, ProducerStats
@@ -35,6 +36,8 @@ class ProducerSettings:
     """Prompts that one producer holds at a time."""
     startup_seconds: float
     call_seconds: float
+    environment: EnvironmentOptions | None = None
+    """None: single turns."""
 
 
 class ProducerClient:
@@ -56,7 +59,9 @@ class ProducerClient:
             max_concurrency=1000,
             runtime_env=environment,
         )
-        self.actor: Any = actor.remote(settings.engine, settings.backend, name)
+        self.actor: Any = actor.remote(
+            settings.engine, settings.backend, name, settings.environment
+        )
 
     async def ready(self) -> ProducerInfo:
         """Wait until the engine is built."""

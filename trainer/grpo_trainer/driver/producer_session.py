@@ -127,7 +127,9 @@ class ProducerSession:
 
     async def _serve_rollouts(self, scoring: asyncio.TaskGroup) -> None:
         settings = self._settings
-        calls = min(1 + CALLS_AHEAD, settings.batch // settings.microbatch)
+        calls = settings.batch // settings.microbatch
+        if settings.environment is None:  # episodes wait for their environment, too
+            calls = min(1 + CALLS_AHEAD, calls)
         slots = asyncio.Semaphore(max(1, calls))
         async with asyncio.TaskGroup() as group:
             while True:
@@ -143,22 +145,24 @@ class ProducerSession:
                 call.add_done_callback(lambda _: slots.release())
 
     async def _roll_out(self, leases: Sequence[Lease], scoring: asyncio.TaskGroup) -> None:
-        requests = [
-            GenerationRequest(
-                request_id=lease.id,
-                prompt_ids=self._work.prompts[lease.prompt.row].token_ids,
-                num_samples=self._settings.num_samples,
-                seed=lease.prompt.seed,
-                sampling=self._settings.sampling,
-            )
-            for lease in leases
-        ]
+        requests = [self._request(lease) for lease in leases]
         async for rollout in self.client.rollouts(requests):
             self._work.health.rollout_received()
             lease = self._unanswered.pop(rollout.request_id)
             scoring.create_task(self._work.on_rollout(lease, rollout))
         missing = [lease for lease in leases if lease.id in self._unanswered]
         assert not missing, f"{self.name} left {len(missing)} prompts without a rollout"
+
+    def _request(self, lease: Lease) -> GenerationRequest:
+        prompt, settings = self._work.prompts[lease.prompt.row], self._settings
+        return GenerationRequest(
+            request_id=lease.id,
+            prompt_ids=prompt.token_ids,
+            num_samples=settings.num_samples,
+            seed=lease.prompt.seed,
+            sampling=settings.sampling,
+            row=prompt.environment_row,
+        )
 
     async def _serve_evaluations(self, subscription: Subscription) -> None:
         evaluations = self._work.evaluations

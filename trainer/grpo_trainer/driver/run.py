@@ -6,12 +6,13 @@ import asyncio
 import logging
 import os
 import time
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import TextIO
 
 from grpo_trainer.builtin import OnProgress
 from grpo_trainer.environment import check_vllm_python, vllm_python
+from grpo_trainer.environments.running import RunningEnvironment, running_environment
 from grpo_trainer.events import Outcome, Summary
 from grpo_trainer.options import RunOptions
 from grpo_trainer.reporting import Reporter, RunPaths, open_reporter
@@ -130,9 +131,23 @@ class _Run:
         if self._options.ray_address is None:
             for warning in cluster_only_environment(spec):
                 self._reporter.message(warning)
+        async with AsyncExitStack() as stack:
+            environment = None
+            if spec.environment is not None:
+                self._reporter.message("reaching the environment")
+                log = self._paths.logs / "environment.log"
+                environment = await stack.enter_async_context(
+                    running_environment(spec.environment, log)
+                )
+            await self._prepare_and_train(origin, environment)
+
+    async def _prepare_and_train(
+        self, origin: Checkpoint | None, environment: RunningEnvironment | None
+    ) -> None:
+        spec = self._spec
         self._reporter.message("reading the data and the model")
         try:
-            prepared = await asyncio.to_thread(prepare, spec, self._on_warm_up())
+            prepared = await asyncio.to_thread(prepare, spec, self._on_warm_up(), environment)
             for line in resolve_plan(spec, len(prepared.train.prompts)).lines():
                 self._reporter.message(line)
         except _DrainedError:

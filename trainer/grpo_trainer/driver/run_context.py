@@ -9,6 +9,7 @@ from typing import Any
 
 from grpo_trainer.algorithm.masks import has_signal
 from grpo_trainer.consumer.records import PolicyOptions
+from grpo_trainer.environments.health import EnvironmentHealth, Verdict
 from grpo_trainer.messages import Rollout, ScoredGroup
 from grpo_trainer.pipeline import ChangeSignal, Lease, RolloutBuffer
 from grpo_trainer.reporting import Reporter
@@ -46,6 +47,7 @@ class RunContext:
     reporter: Reporter
     scoring_errors: Counter[str]
     health: RunHealth
+    environment: EnvironmentHealth
 
 
 async def score_rollout(context: RunContext, lease: Lease, rollout: Rollout) -> None:
@@ -54,13 +56,22 @@ async def score_rollout(context: RunContext, lease: Lease, rollout: Rollout) -> 
     Raises InvalidInputError or RunFailedError when no completion can be scored.
     """
     prompt, algorithm = context.prepared.train.prompts[lease.prompt.row], context.algorithm
-    scores = await context.scorer.score(prompt.row, [c.text for c in rollout.completions])
-    context.scoring_errors.update(s.error for s in scores if s.error is not None)
+    if prompt.environment_row is None:
+        scores = await context.scorer.score(prompt.row, [c.text for c in rollout.completions])
+        context.scoring_errors.update(s.error for s in scores if s.error is not None)
+    else:
+        checked = context.environment.check(rollout)
+        context.scoring_errors.update(checked.errors)
+        if checked.verdict is Verdict.REQUEUE:
+            return context.buffer.requeue([lease])
+        if checked.verdict is Verdict.FAIL:
+            return context.buffer.fail(lease)
+        rollout, scores = checked.rollout, checked.scores
     shaped = shape(
         scores,
         rollout.completions,
         algorithm,
-        max_new_tokens=context.prepared.sampling.max_new_tokens,
+        max_new_tokens=context.spec.completion_tokens,
         max_reward=max_reward(context.spec.reward),
     )
     group = ScoredGroup(rollout.opened(prompt), rollout, shaped)

@@ -54,7 +54,7 @@ def training_layout(spec: GRPOJobSpec) -> TrainingLayout:
         gradient_checkpointing=spec.model.gradient_checkpointing,
         reference=resolve_algorithm(spec).kl_coefficient > 0,
         microbatch=spec.batch.train_microbatch_size,
-        tokens=spec.sampling.max_prompt_tokens + spec.sampling.max_new_tokens,
+        tokens=spec.sampling.max_prompt_tokens + spec.completion_tokens,
     )
 
 
@@ -63,7 +63,7 @@ def generation_layout(spec: GRPOJobSpec) -> GenerationLayout:
     return GenerationLayout(
         tensor_parallel=spec.producers.tensor_parallel_size,
         weight_bytes=weight_bytes(spec),
-        tokens=spec.sampling.max_prompt_tokens + spec.sampling.max_new_tokens,
+        tokens=spec.sampling.max_prompt_tokens + spec.completion_tokens,
         completions=spec.batch.inference_microbatch_size * spec.sampling.num_generations,
         paged=spec.producers.backend is Backend.VLLM,
     )

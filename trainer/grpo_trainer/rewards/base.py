@@ -35,6 +35,8 @@ class RowNeeds:
     """Columns that every row must have."""
     reads_row: bool
     """Whether a part reads the row as it is in the file, with every column."""
+    messages: bool = True
+    """Whether every row must have a prompt; else an environment opens the conversation."""
 
 
 class Reward(ABC):
@@ -44,6 +46,8 @@ class Reward(ABC):
     """Columns that every row must have."""
     reads_row: ClassVar[bool] = False
     """Whether it reads the row as it is in the file, with every column."""
+    needs_messages: ClassVar[bool] = True
+    """Whether every row must have a prompt; else another part opens the conversation."""
     system_prompt: ClassVar[str] = ""
     """Default of `reward.systemPrompt`; empty adds no system message."""
     markers: ClassVar[tuple[str, ...]] = ()

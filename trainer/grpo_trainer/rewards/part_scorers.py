@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from ..messages import Row, Score
-from ..spec.reward import RewardPart
+from ..spec.reward import RewardPart, RewardType
 from .base import GroupFunction, LocalReward
 from .pool import WorkerPool
 from .registry import make_part, reward_class
@@ -57,8 +57,23 @@ class WorkerScorer:
         await self._pool.close()
 
 
+class PlayedScorer:
+    """The part of an environment, which scores each episode where it is played."""
+
+    async def start(self) -> None:
+        """Nothing to start."""
+
+    async def score(self, row: Row, texts: Sequence[str]) -> Results:
+        raise AssertionError("an episode has its score")
+
+    async def close(self) -> None:
+        """Nothing to stop."""
+
+
 def part_scorer(part: RewardPart, workers: int) -> PartScorer:
     """The scorer of a part; `workers` processes, where it needs any."""
+    if part.type is RewardType.ENVIRONMENT:
+        return PlayedScorer()
     return WorkerScorer(part, workers)
 
 

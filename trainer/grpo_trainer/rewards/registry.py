@@ -43,7 +43,8 @@ def row_needs(spec: RewardSpec) -> RowNeeds:
     """What the parts read of a row."""
     classes = _classes(spec)
     columns = frozenset(column for c in classes for column in c.columns)
-    return RowNeeds(columns, any(c.reads_row for c in classes))
+    messages = any(c.needs_messages for c in classes)
+    return RowNeeds(columns, any(c.reads_row for c in classes), messages)
 
 
 def check_rows(rows: Iterable[Row], spec: RewardSpec) -> None:

@@ -21,6 +21,8 @@ from .factory import create_engine
 if TYPE_CHECKING:
     from ray import ObjectRef
 
+    from grpo_trainer.environments.producing import EnvironmentOptions
+
 WEIGHTS_DEADLINE_SECONDS = 600.0
 """For fetching a version from the object store, maybe from another node."""
 
@@ -52,12 +54,30 @@ class ProducerStats:
 class Producer:
     """Generates rollouts. Its methods may be called at once; the engine batches what they ask."""
 
-    def __init__(self, options: EngineOptions, backend: str, name: str) -> None:
+    def __init__(
+        self,
+        options: EngineOptions,
+        backend: str,
+        name: str,
+        environment: EnvironmentOptions | None = None,
+    ) -> None:
+        """`environment` plays the requests that have a row."""
         import ray
 
         node = ray.get_runtime_context().get_node_id()
         self._info = ProducerInfo(name, backend, socket.gethostname(), os.getpid(), node)
         self._engine = create_engine(backend, options)
+        self._episodes = None
+        if environment is not None:
+            from grpo_trainer.environments.producing import EpisodeRunner
+
+            self._episodes = EpisodeRunner(
+                self._engine,
+                environment,
+                options.model_path,
+                options.tokenizer_path,
+                trust_remote_code=options.trust_remote_code,
+            )
         # Ray builds this object off the main thread, where Python sets no handler. This one may be
         # set anywhere, and writes a trace. After the engine, whose processes must not inherit it.
         self._terminated, written = os.pipe()
@@ -86,13 +106,19 @@ class Producer:
         Raises:
             EngineClosedError: the producer was shut down meanwhile.
         """
-        answers = [asyncio.create_task(self._engine.generate(request)) for request in requests]
+        answers = [asyncio.create_task(self._answer(request)) for request in requests]
         try:
             for answer in asyncio.as_completed(answers):
                 yield await answer
         finally:
             for task in answers:
                 task.cancel()
+
+    async def _answer(self, request: GenerationRequest) -> Rollout:
+        if request.row is None:
+            return await self._engine.generate(request)
+        assert self._episodes is not None, "a row without an environment"
+        return await self._episodes.rollout(request)
 
     async def load_weights(
         self, refs: Sequence[ObjectRef], deadline_seconds: float = WEIGHTS_DEADLINE_SECONDS
@@ -137,3 +163,5 @@ class Producer:
     async def shutdown(self) -> None:
         """Fail what is unanswered; further requests are refused."""
         await self._engine.close()
+        if self._episodes is not None:
+            await self._episodes.close()

@@ -22,6 +22,7 @@ from .cluster import (
     ProducersSpec,
     StorageSpec,
 )
+from .environment import EnvironmentSpec
 from .kubernetes import ObjectName, QueueName
 from .reward import RewardSpec
 from .rules import broken_rules
@@ -52,6 +53,9 @@ class GRPOJobSpec(Record):
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 42
     """Seed of the order of the prompts, of the sampling and of all other random numbers."""
     reward: RewardSpec = RewardSpec()
+    environment: EnvironmentSpec | None = None
+    """Environment that answers the model over several turns and scores the episode; a completion
+    is a single turn when absent."""
     sampling: SamplingSpec = SamplingSpec()
     batch: BatchSpec = BatchSpec()
     buffer: BufferSpec = BufferSpec()
@@ -122,6 +126,13 @@ class GRPOJobSpec(Record):
         if self.batch.global_prompts is not None:
             return max(1, self.batch.global_prompts // 2)
         return 2 * self.batch.train_minibatch_size * self.data_parallel_size
+
+    @property
+    def completion_tokens(self) -> int:
+        """Longest completion, or longest episode behind its opening, in tokens."""
+        if self.environment is not None:
+            return self.environment.max_episode_tokens
+        return self.sampling.max_new_tokens
 
     @model_validator(mode="after")
     def _keep_rules(self) -> "GRPOJobSpec":

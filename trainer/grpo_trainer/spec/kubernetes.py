@@ -32,6 +32,9 @@ VARIABLE_PREFIX = "^([-._a-zA-Z][-._a-zA-Z0-9]*)?$"
 CLASS_OR_EMPTY = f"^({_SUBDOMAIN})?$"
 TAINT_OR_EMPTY = rf"^(({_SUBDOMAIN}/)?{_QUALIFIED})?$"
 
+URL = r"^https?://[^/\s?#]+(/[^\s?#]*)?$"
+MODULE_CLASS = r"^[^:\s]+:[A-Za-z_][A-Za-z0-9_]*$"
+
 MEANINGS: Mapping[str, str] = {
     NAME_PATTERN: "lower-case letters, digits and '-', beginning with a letter and ending with a "
     "letter or digit",
@@ -41,6 +44,8 @@ MEANINGS: Mapping[str, str] = {
     "prefix such as example.com/",
     CLASS_OR_EMPTY: "a name of lower-case letters, digits, '-' and '.', or empty",
     TAINT_OR_EMPTY: "a label key, or empty",
+    URL: "an http or https URL",
+    MODULE_CLASS: "FILE.py:CLASS or MODULE:CLASS",
     LABEL_VALUE: "a label value: up to 63 letters, digits, '-', '_' and '.'",
     RESOURCE_NAME: "cpu, memory, ephemeral-storage, hugepages-<size> or an extended resource such "
     "as nvidia.com/gpu",

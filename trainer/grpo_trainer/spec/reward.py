@@ -15,6 +15,7 @@ class RewardType(StrEnum):
     BOXED = "boxed"
     CODE = "code"
     CUSTOM = "custom"
+    ENVIRONMENT = "environment"
 
 
 DEFAULT_TYPE = RewardType.THINK_ANSWER_TAGS

@@ -7,6 +7,7 @@ API server refuses the same manifests with the same words.
 from typing import TYPE_CHECKING
 
 from .cluster import Backend, WeightUpdate
+from .environment_rules import ENVIRONMENT_RULES
 from .faults import Fault, FaultKind, invalid
 from .pod_rules import POD_RULES
 from .reward_rules import REWARD_RULES
@@ -247,6 +248,7 @@ _CLUSTER = (
 
 RULES: tuple[Rule, ...] = (
     *(*_CONSUMERS, *_BATCH, *_ALGORITHM, *REWARD_RULES, *_PRODUCERS, *_CLUSTER),
+    *ENVIRONMENT_RULES,
     *POD_RULES,
 )
 
