@@ -41,22 +41,3 @@ OWN_RULES: dict[tuple[str, str], tuple[str, ...]] = {
     (SECRETS.group, "secrets"): ("create", "get"),
 }
 """Rights in its own namespace: the Lease, and the key of the jobs' tokens."""
-
-
-def policy_rules(rules: Rules) -> list[dict[str, list[str]]]:
-    """Rules in the format of a Role or ClusterRole."""
-    return [
-        {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
-        for (group, resource), verbs in rules.items()
-    ]
-
-
-def own_policy_rules(lease: str) -> list[dict[str, list[str]]]:
-    """OWN_RULES for a Lease of this name; RBAC cannot restrict `create` to a name."""
-    names = {"leases": lease, "secrets": f"{lease}-key"}
-    found = []
-    for (group, resource), (create, *others) in OWN_RULES.items():
-        rule = {"apiGroups": [group], "resources": [resource]}
-        found.append({**rule, "verbs": [create]})
-        found.append({**rule, "resourceNames": [names[resource]], "verbs": others})
-    return found

@@ -11,7 +11,28 @@ from typing import Any
 import yaml
 from kubernetes.aio import client
 
+from grpo_operator.rbac import OWN_RULES, Rules
+
 Object = dict[str, Any]
+
+
+def policy_rules(rules: Rules) -> list[dict[str, list[str]]]:
+    """Rules in the format of a Role or ClusterRole."""
+    return [
+        {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+        for (group, resource), verbs in rules.items()
+    ]
+
+
+def own_policy_rules(lease: str) -> list[dict[str, list[str]]]:
+    """OWN_RULES for a Lease of this name; RBAC cannot restrict `create` to a name."""
+    names = {"leases": lease, "secrets": f"{lease}-key"}
+    found = []
+    for (group, resource), (create, *others) in OWN_RULES.items():
+        rule = {"apiGroups": [group], "resources": [resource]}
+        found.append({**rule, "verbs": [create]})
+        found.append({**rule, "resourceNames": [names[resource]], "verbs": others})
+    return found
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ import pytest
 import yaml
 
 from grpo_operator.access import NetworkAccess
-from grpo_operator.rbac import RULES, own_policy_rules, policy_rules
+from grpo_operator.rbac import RULES
 from grpo_operator.render import ray_cluster
 from grpo_operator.settings import DRIVER_PORT, Images, Settings
+from kube.accounts import own_policy_rules, policy_rules
 from support.helm_chart import (
     CHART,
     DEFINITION,

@@ -12,8 +12,8 @@ from grpo_operator.clients.kube import Kube
 from grpo_operator.controller.audit import Auditor
 from grpo_operator.controller.cache import Cache
 from grpo_operator.metrics import Metrics
-from grpo_operator.rbac import RULES, own_policy_rules, policy_rules
-from kube.accounts import ServiceAccount
+from grpo_operator.rbac import RULES
+from kube.accounts import ServiceAccount, own_policy_rules, policy_rules
 from kube.api_proxy import ApiProxy
 from kube.fake_ray import FakeRay
 from kube.harness import Cluster

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kubernetes.aio import client, config
 
-from grpo_operator.rbac import RULES, own_policy_rules, policy_rules
-from kube.accounts import ServiceAccount, pod_files, write_token
+from grpo_operator.rbac import RULES
+from kube.accounts import ServiceAccount, own_policy_rules, pod_files, policy_rules, write_token
 from kube.fake_ray import FakeRay
 from kube.harness import Cluster
 from kube.operator_harness import CLUSTERS, Jobs, manifest, running_operator

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from kubernetes.aio import client
 
-from grpo_operator.rbac import OWN_RULES, RULES, own_policy_rules, policy_rules
-from kube.accounts import ServiceAccount
+from grpo_operator.rbac import OWN_RULES, RULES
+from kube.accounts import ServiceAccount, own_policy_rules, policy_rules
 from kube.api_proxy import ApiProxy
 from kube.fake_ray import FakeRay
 from kube.harness import Cluster, until

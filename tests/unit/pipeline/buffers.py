@@ -1,5 +1,6 @@
 """A buffer of stand-in groups, small and fast to write about."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,15 @@ def make_buffer(*, count: int = 100, episodes: int = 1, **options: Any) -> Buffe
     limits = Limits(**{key: options.pop(key, value) for key, value in usual.items()})
     options = {"max_attempts": 3, "lease_seconds": 60.0, **options}
     return RolloutBuffer(PromptSource(count, episodes, seed=0), limits, **options)
+
+
+def source_at(
+    state: Mapping[str, Any], *, count: int, episodes: int = 1, seed: int = 0
+) -> PromptSource:
+    """A source at the position of a state."""
+    source = PromptSource(count, episodes, seed)
+    source.load_state_dict(state)
+    return source
 
 
 def serials(leases: tuple[Lease, ...]) -> list[int]:

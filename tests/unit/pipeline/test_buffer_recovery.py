@@ -5,8 +5,16 @@ import asyncio
 import pytest
 
 from grpo_trainer.errors import InvalidInputError
-from grpo_trainer.pipeline import Limits, PromptSource, RolloutBuffer
-from unit.pipeline.buffers import Buffer, Group, complete_all, make_buffer, serials, trained_step
+from grpo_trainer.pipeline import Limits, RolloutBuffer
+from unit.pipeline.buffers import (
+    Buffer,
+    Group,
+    complete_all,
+    make_buffer,
+    serials,
+    source_at,
+    trained_step,
+)
 from unit.pipeline.virtual_time import settled
 
 
@@ -156,7 +164,7 @@ async def test_a_new_buffer_continues_at_the_position_of_the_state():
     buffer.loaded("p", 1)
     await buffer.lease("p", 2)
 
-    source = PromptSource.from_state(buffer.state_dict(), count=10, episodes=1, seed=0)
+    source = source_at(buffer.state_dict(), count=10, episodes=1, seed=0)
     resumed: Buffer = RolloutBuffer(
         source,
         Limits(groups_per_step=2, capacity=100, max_staleness=1, max_steps=None),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.events import GroupCounts
 from grpo_trainer.pipeline.source import PromptOutcome, PromptSource
+from unit.pipeline.buffers import source_at
 
 
 def rows(source: PromptSource) -> list[int]:
@@ -150,7 +151,7 @@ def test_after_a_resume_unfinished_prompts_are_returned_again_with_the_same_seed
     for serial in (0, 3, 5):
         source.finish(serial, PromptOutcome.TRAINED)
 
-    resumed = PromptSource.from_state(source.state_dict(), count=8, episodes=1, seed=0)
+    resumed = source_at(source.state_dict(), count=8, episodes=1, seed=0)
 
     after = [resumed.take() for _ in range(5)]
     assert [prompt.serial for prompt in after] == [1, 2, 4, 6, 7]
@@ -165,7 +166,7 @@ def test_a_source_whose_rest_was_finished_out_of_order_is_exhausted_after_the_ga
     for serial in (0, 2, 3):
         source.finish(serial, PromptOutcome.TRAINED)
 
-    resumed = PromptSource.from_state(source.state_dict(), count=4, episodes=1, seed=0)
+    resumed = source_at(source.state_dict(), count=4, episodes=1, seed=0)
 
     assert resumed.take().serial == 1
     assert resumed.exhausted
@@ -176,7 +177,7 @@ def test_a_resume_keeps_the_counts():
     source.requeue(source.take())
     source.finish(source.take().serial, PromptOutcome.FILTERED)
 
-    resumed = PromptSource.from_state(source.state_dict(), count=4, episodes=1, seed=0)
+    resumed = source_at(source.state_dict(), count=4, episodes=1, seed=0)
 
     assert resumed.counts == GroupCounts(filtered=1, requeued=1)
 
@@ -196,7 +197,7 @@ def test_a_state_of_another_run_is_refused_by_field_value_and_expectation(field)
     expected = {"count": 4, "episodes": 2, "seed": 3}[field]
 
     with pytest.raises(InvalidInputError, match=f"^{field}: .* is for 99, expected {expected};"):
-        PromptSource.from_state(state, count=4, episodes=2, seed=3)
+        source_at(state, count=4, episodes=2, seed=3)
 
 
 def test_a_refused_state_changes_nothing():
@@ -241,7 +242,7 @@ def test_every_prompt_finishes_exactly_once_in_any_order_of_events(
             out.append(prompt)
         elif action == "resume":
             state = json.loads(json.dumps(source.state_dict()))
-            source = PromptSource.from_state(state, count=count, episodes=episodes, seed=seed)
+            source = source_at(state, count=count, episodes=episodes, seed=seed)
             out = []
         elif action in ("give back", "finish") and out:
             prompt = out.pop(choices.randrange(len(out)))

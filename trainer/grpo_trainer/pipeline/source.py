@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any, Self, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,13 +74,6 @@ class PromptSource:
         self.seed = seed
         self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
         self._set_position(0, set(), GroupCounts())
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any], *, count: int, episodes: int, seed: int) -> Self:
-        """A source at the position of `state`; see `load_state_dict`."""
-        source = cls(count, episodes, seed)
-        source.load_state_dict(state)
-        return source
 
     @property
     def exhausted(self) -> bool:

@@ -61,7 +61,6 @@ class Architecture:
     """Parameters of one layer that tensor parallelism splits."""
     layer_vectors: int
     """Parameters of one layer that each tensor-parallel rank holds whole: norms."""
-    largest_tensor: int
 
     @property
     def parameters(self) -> int:
@@ -151,5 +150,4 @@ def _architecture(config: Mapping[str, Any], family: _Family) -> Architecture:
         head=0 if tied else vocabulary * hidden,
         layer_matrices=matrices,
         layer_vectors=vectors,
-        largest_tensor=max(vocabulary * hidden, hidden * max(queries, width)),
     )
