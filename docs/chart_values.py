@@ -49,10 +49,7 @@ helm test grpo --namespace grpo-system
 {values}
 ## Maintainers
 
-{maintainers}
-## Source code
-
-{sources}"""
+{maintainers}"""
 _KEY = re.compile(r"^( *)([A-Za-z]+):")
 
 
@@ -103,8 +100,7 @@ def _shown(chart: dict[str, Any]) -> dict[str, str]:
     """The fields of Chart.yaml as the page shows them."""
     return chart | {
         "kubeVersion": chart["kubeVersion"].removesuffix("-0"),
-        "maintainers": "".join(f"- {m['name']}, {m['url']}\n" for m in chart["maintainers"]),
-        "sources": "".join(f"- {source}\n" for source in chart["sources"]),
+        "maintainers": "".join(f"- {m['name']}\n" for m in chart["maintainers"]),
     }
 
 
