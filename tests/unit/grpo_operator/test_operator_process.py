@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from grpo_operator.clients.connection import ConfigurationError, api_client
 from grpo_operator.controller.workers import current_job
 from grpo_operator.logs import JsonFormatter, PlainFormatter
 
@@ -88,13 +89,16 @@ CERTIFICATE = {"client-certificate-data": "eA==", "client-key-data": "eA=="}
         *("missing certificate", "bad certificate"),
     ],
 )
-def test_a_kubeconfig_that_cannot_be_used_is_named_with_its_fault(
-    content: str, fault: str, tmp_path: Path
+async def test_a_kubeconfig_that_cannot_be_used_is_named_with_its_fault(
+    content: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path = tmp_path / "config"
     path.write_text(content)
-    code, line = error_with(path)
-    assert code == 2
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    with pytest.raises(ConfigurationError) as refusal:
+        async with api_client():
+            raise AssertionError("a client was made")
+    (line,) = str(refusal.value).splitlines()
     assert f"kubeconfig {path}: " in line
     assert fault in line
 
