@@ -1,7 +1,6 @@
 """The commands: each turns parsed arguments into an exit code."""
 
 import json
-import os
 import shutil
 import sys
 from argparse import Namespace
@@ -46,8 +45,6 @@ def run(arguments: Namespace) -> int:
     directory = start.options.run_dir
     if arguments.run_dir is None:
         create_run_dir(directory)
-    # The Hub reports each of its retries; their failure is reported once, as a fault.
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")
 
     from ..driver import run as drive
 
@@ -64,6 +61,13 @@ def check(arguments: Namespace) -> int:
     from .check import check_start
 
     return check_start(start_of(arguments, datetime.now()))
+
+
+def data(arguments: Namespace) -> int:
+    """Make a data set from files of other projects."""
+    from .data import data as convert
+
+    return convert(arguments)
 
 
 def completion(arguments: Namespace) -> int:

@@ -3,18 +3,19 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 import shtab
 
-from ..errors import InvalidInputError
+from ..errors import InvalidInputError, RunFailedError
 from ..spec import ExitCode
 from . import commands
+from .data_options import add_data
 from .flags import GROUPS, Flag, flags_of, port
 from .overrides import setting
-from .parser import Parser
+from .parser import Parser, complete
 
 _UNSET = argparse.SUPPRESS
 _OVERRIDE = (
@@ -29,6 +30,8 @@ _CODES = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code, which `--help` lists."""
+    # The Hub reports each of its retries; their failure is reported once, as a fault.
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     try:
         arguments = build_parser().parse_args(argv)
         code: int = arguments.command(arguments)
@@ -37,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for fault in error.faults:
             print(fault, file=sys.stderr)
         return ExitCode.BAD_INPUT
+    except RunFailedError as error:
+        print(error, file=sys.stderr)
+        return ExitCode.FAILURE
     except KeyboardInterrupt:
         return commands.INTERRUPTED
     except BrokenPipeError:
@@ -85,12 +91,20 @@ def _add_light(add: Callable[..., Parser]) -> None:
     """The commands that start no training."""
     validate = add("validate", commands.validate, "check manifests, without data and model")
     files = validate.add_argument("files", nargs="+", metavar="FILE", help="`-` for standard input")
-    _complete(files, shtab.FILE)
+    complete(files, shtab.FILE)
+    add_data(
+        add(
+            "data",
+            commands.data,
+            "make a data set from parquet, CSV, TSV, JSON or JSON lines",
+            "Writes DIR/train.jsonl, and DIR/held-out.jsonl with --held-out.",
+        )
+    )
     _add_plan(add("plan", commands.plan, "forecast the memory of a run from its manifest"))
     _add_show(add("show", commands.show, "show a run on the terminal"))
     compare = add("compare", commands.compare, "compare two runs on the terminal")
     for name, metavar in (("run", "A"), ("other", "B")):
-        _complete(
+        complete(
             compare.add_argument(name, type=Path, metavar=metavar, help="run directory"),
             shtab.DIRECTORY,
         )
@@ -111,7 +125,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     file = parser.add_argument(
         "file", nargs="?", metavar="FILE", help="manifest of the run, `-` for standard input"
     )
-    _complete(file, shtab.FILE)
+    complete(file, shtab.FILE)
     directory = parser.add_argument(
         "--run-dir",
         type=Path,
@@ -119,7 +133,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="directory of the run; one that contains a run is resumed, with its own manifest if "
         "FILE is not given (default: runs/NAME-TIME)",
     )
-    _complete(directory, shtab.DIRECTORY)
+    complete(directory, shtab.DIRECTORY)
     parser.add_argument(
         "--host", default=_UNSET, help="address that serves metrics (default: 127.0.0.1)"
     )
@@ -148,7 +162,7 @@ def _add_environment(parser: argparse.ArgumentParser) -> None:
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
     file = parser.add_argument("file", metavar="FILE", help="`-` for standard input")
-    _complete(file, shtab.FILE)
+    complete(file, shtab.FILE)
     parser.add_argument(
         "--gpu-memory",
         type=float,
@@ -160,7 +174,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
 
 def _add_show(parser: argparse.ArgumentParser) -> None:
     run = parser.add_argument("run", type=Path, metavar="RUN", help="run directory")
-    _complete(run, shtab.DIRECTORY)
+    complete(run, shtab.DIRECTORY)
     parser.add_argument(
         "--completions",
         type=int,
@@ -172,7 +186,7 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
     runs = parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directory")
-    _complete(runs, shtab.DIRECTORY)
+    complete(runs, shtab.DIRECTORY)
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="default: report.html in the first RUN"
     )
@@ -220,11 +234,7 @@ def _add_flag(group: argparse._ArgumentGroup, flag: Flag) -> None:
         help=text,
     )
     if flag.type is Path:
-        _complete(action, shtab.DIRECTORY)
-
-
-def _complete(action: argparse.Action, how: Mapping[str, object]) -> None:
-    action.complete = how  # type: ignore[attr-defined]
+        complete(action, shtab.DIRECTORY)
 
 
 def _help(flag: Flag) -> str:

@@ -3,7 +3,7 @@
 import argparse
 import re
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -35,6 +35,11 @@ class Parser(argparse.ArgumentParser):
             near = get_close_matches(match[1], re.findall(r"'(.*?)'", match[2]), n=1)
             message += f"; did you mean {near[0]}?" if near else ""
         raise InvalidInputError(f"{self.prog}: {message}; see `{self.prog} --help`")
+
+
+def complete(action: argparse.Action, how: Mapping[str, object]) -> None:
+    """Set what completion scripts offer for an argument."""
+    action.complete = how  # type: ignore[attr-defined]
 
 
 def suggestion(extra: Sequence[str], parser: argparse.ArgumentParser) -> str:
