@@ -17,7 +17,9 @@ from grpo_trainer.conversion import Lengths, split
 from grpo_trainer.conversion.rows import Converted
 from grpo_trainer.data import load_rows
 from grpo_trainer.messages import Message, Row
-from grpo_trainer.spec.training import DatasetSpec, RewardType
+from grpo_trainer.rewards import row_needs
+from grpo_trainer.spec.reward import RewardSpec
+from grpo_trainer.spec.training import DatasetSpec
 
 GSM8K = [
     {"question": "How many are 1 and 2?", "answer": "1+2=<<1+2=3>>3\n#### 3"},
@@ -71,7 +73,7 @@ FORMATS = ("parquet", "csv", "tsv", "json", "jsonl", "csv.gz", "json.gz", "jsonl
 def test_every_format_becomes_rows_that_the_trainer_reads(kind):
     assert convert(write(f"gsm8k.{kind}", GSM8K)) == 0
     assert written() == WANTED
-    assert len(load_rows("out/train.jsonl", DatasetSpec(), RewardType.BOXED)) == 3
+    assert len(load_rows("out/train.jsonl", DatasetSpec(), row_needs(RewardSpec()))) == 3
 
 
 def test_it_prints_what_it_chose_what_it_wrote_and_the_next_command(capsys):

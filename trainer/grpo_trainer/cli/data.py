@@ -11,7 +11,7 @@ from ..conversion.rows import Converted
 from ..errors import InvalidInputError
 from ..rewards import system_prompt
 from ..spec import ExitCode
-from ..spec.training import RewardSpec, RewardType
+from ..spec.reward import RewardSpec, RewardType
 from .light import without_torch
 
 _WIDTH = 10

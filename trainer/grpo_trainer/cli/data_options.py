@@ -6,7 +6,7 @@ from pathlib import Path
 
 import shtab
 
-from ..spec.training import RewardType
+from ..spec.reward import RewardType
 from .parser import complete
 
 ANSWER_FORMS = ("whole", "####", "boxed")

@@ -9,12 +9,13 @@ from ..data.files import Record
 from ..data.rows import parse_row
 from ..errors import InvalidInputError
 from ..messages import Row
-from ..rewards import Column, reward_class
+from ..rewards import Column, RowNeeds, reward_class
 from ..rewards.boxed import boxed_answer
 from ..rewards.mathematics import MathReward
 from ..rewards.references import reference_faults
 from ..row_faults import InvalidValueError, RowFault, refuse, shown
-from ..spec.training import DatasetSpec, RewardSpec, RewardType
+from ..spec.reward import RewardSpec, RewardType
+from ..spec.training import DatasetSpec
 from .read import Columns
 from .template import Template, parse_template
 
@@ -112,18 +113,19 @@ def convert(
     Raises InvalidDataError with the faults of all rows, unless they are to be skipped.
     """
     needs = reward_class(reward)
+    reads = RowNeeds(needs.columns, needs.reads_row)
     kept: dict[str, Converted] = {}
     faults: list[RowFault] = []
     for record in records:
         columns, missing = _columns(record, layout)
-        row = missing or parse_row(Record(record.source, columns), _COLUMNS, needs)
+        row = missing or parse_row(Record(record.source, columns), _COLUMNS, reads)
         if isinstance(row, Row):
             kept[record.source] = Converted(columns, row)
         else:
             faults += row
     if issubclass(needs, MathReward):
         rows = [each.row for each in kept.values()]
-        for fault in reference_faults(rows, RewardSpec().timeout_seconds):
+        for fault in reference_faults(rows, RewardSpec().timeout_seconds, "the time limit"):
             faults.append(fault)
             del kept[fault.source]
     if faults and not (skip_invalid and kept):
