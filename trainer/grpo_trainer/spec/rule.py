@@ -1,7 +1,8 @@
 """The record of a rule across fields."""
 
+import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,3 +55,52 @@ def field_value(spec: "GRPOJobSpec", path: str) -> Any:
     if isinstance(value, tuple):
         return [item.plain() if isinstance(item, Record) else item for item in value]
     return value.plain() if isinstance(value, Record) else value
+
+
+def field(path: str) -> Operand:
+    """The value of a field, by its path below `spec`."""
+    return Operand(f"self.{path}", lambda spec: field_value(spec, path))
+
+
+def at_most(path: str, bound: Operand, must: str, *, given: str | None = None) -> Rule:
+    """A field is at most a bound, where the optional field `given` is set.
+
+    `must` names the bound, with `{}` for its value.
+    """
+    return _comparison(path, "<=", bound, f"must be at most {must}", given)
+
+
+def less_than(path: str, bound: Operand, must: str, *, given: str | None = None) -> Rule:
+    """A field is less than a bound; see `at_most`."""
+    return _comparison(path, "<", bound, f"must be less than {must}", given)
+
+
+def multiple(path: str, of: Operand, must: str) -> Rule:
+    """A field is a multiple of a number."""
+    value = field(path)
+    return Rule(
+        field=path,
+        cel=f"{value.cel} % {of.cel} == 0",
+        holds=lambda spec: value.value(spec) % of.value(spec) == 0,
+        must=f"must be a multiple of {must}",
+        operands=(of,),
+    )
+
+
+_HOLDS: Mapping[str, Callable[[Any, Any], bool]] = {"<=": operator.le, "<": operator.lt}
+
+
+def _comparison(path: str, sign: str, bound: Operand, must: str, given: str | None) -> Rule:
+    value = field(path)
+
+    def holds(spec: "GRPOJobSpec") -> bool:
+        absent = given is not None and field_value(spec, given) is None
+        return absent or _HOLDS[sign](value.value(spec), bound.value(spec))
+
+    return Rule(
+        field=path,
+        cel=(f"!has(self.{given}) || " if given else "") + f"{value.cel} {sign} {bound.cel}",
+        holds=holds,
+        must=must,
+        operands=(bound,),
+    )

@@ -11,15 +11,11 @@ from .environment_rules import ENVIRONMENT_RULES
 from .faults import Fault, FaultKind, invalid
 from .pod_rules import POD_RULES
 from .reward_rules import REWARD_RULES
-from .rule import Operand, Rule, field_value
+from .rule import Operand, Rule, at_most, field, field_value, less_than, multiple
 from .training import Dtype
 
 if TYPE_CHECKING:
     from .job import GRPOJobSpec
-
-
-def _field(path: str) -> Operand:
-    return Operand(f"self.{path}", lambda spec: field_value(spec, path))
 
 
 _PROCESSES = Operand(
@@ -66,74 +62,40 @@ _CONSUMERS = (
 )
 
 _BATCH = (
-    Rule(
-        field="batch.trainBatchSize",
-        cel="self.batch.trainBatchSize % self.batch.trainMinibatchSize == 0",
-        holds=lambda s: s.batch.train_batch_size % s.batch.train_minibatch_size == 0,
-        must="must be a multiple of trainMinibatchSize ({})",
-        operands=(_field("batch.trainMinibatchSize"),),
+    multiple("batch.trainBatchSize", field("batch.trainMinibatchSize"), "trainMinibatchSize ({})"),
+    multiple(
+        "batch.inferenceBatchSize",
+        field("batch.inferenceMicrobatchSize"),
+        "inferenceMicrobatchSize ({})",
     ),
-    Rule(
-        field="batch.inferenceBatchSize",
-        cel="self.batch.inferenceBatchSize % self.batch.inferenceMicrobatchSize == 0",
-        holds=lambda s: s.batch.inference_batch_size % s.batch.inference_microbatch_size == 0,
-        must="must be a multiple of inferenceMicrobatchSize ({})",
-        operands=(_field("batch.inferenceMicrobatchSize"),),
-    ),
-    Rule(
-        field="batch.trainMicrobatchSize",
-        cel=f"self.batch.trainMicrobatchSize <= {_MINIBATCH_SAMPLES.cel}",
-        holds=lambda s: s.batch.train_microbatch_size <= _MINIBATCH_SAMPLES.value(s),
-        must="must be at most trainMinibatchSize x numGenerations ({}) samples",
-        operands=(_MINIBATCH_SAMPLES,),
+    at_most(
+        "batch.trainMicrobatchSize",
+        _MINIBATCH_SAMPLES,
+        "trainMinibatchSize x numGenerations ({}) samples",
     ),
 )
 
 
-def _overlong_fits(spec: "GRPOJobSpec") -> bool:
-    tokens = spec.algorithm.overlong.buffer_tokens
-    return tokens is None or tokens <= spec.sampling.max_new_tokens
-
-
-def _rate_decays(spec: "GRPOJobSpec") -> bool:
-    minimum = spec.algorithm.optimizer.min_learning_rate
-    return minimum is None or minimum <= spec.algorithm.learning_rate
-
-
-_OPTIMIZER = "self.algorithm.optimizer"
 _ALGORITHM = (
-    Rule(
-        field="algorithm.optimizer.minLearningRate",
-        cel=f"!has({_OPTIMIZER}.minLearningRate) || "
-        f"{_OPTIMIZER}.minLearningRate <= self.algorithm.learningRate",
-        holds=_rate_decays,
-        must="must be at most algorithm.learningRate ({})",
-        operands=(_field("algorithm.learningRate"),),
+    at_most(
+        "algorithm.optimizer.minLearningRate",
+        field("algorithm.learningRate"),
+        "algorithm.learningRate ({})",
+        given="algorithm.optimizer.minLearningRate",
     ),
-    Rule(
-        field="algorithm.optimizer.warmupSteps",
-        cel=f"!has(self.maxSteps) || {_OPTIMIZER}.warmupSteps < self.maxSteps",
-        holds=lambda s: s.max_steps is None or s.algorithm.optimizer.warmup_steps < s.max_steps,
-        must="must be less than maxSteps ({})",
-        operands=(_field("maxSteps"),),
+    less_than(
+        "algorithm.optimizer.warmupSteps", field("maxSteps"), "maxSteps ({})", given="maxSteps"
     ),
-    Rule(
-        field="algorithm.dynamicSampling.minAccuracy",
-        cel="self.algorithm.dynamicSampling.minAccuracy < "
-        "self.algorithm.dynamicSampling.maxAccuracy",
-        holds=lambda s: (
-            s.algorithm.dynamic_sampling.min_accuracy < s.algorithm.dynamic_sampling.max_accuracy
-        ),
-        must="must be less than maxAccuracy ({})",
-        operands=(_field("algorithm.dynamicSampling.maxAccuracy"),),
+    less_than(
+        "algorithm.dynamicSampling.minAccuracy",
+        field("algorithm.dynamicSampling.maxAccuracy"),
+        "maxAccuracy ({})",
     ),
-    Rule(
-        field="algorithm.overlong.bufferTokens",
-        cel="!has(self.algorithm.overlong.bufferTokens) || "
-        "self.algorithm.overlong.bufferTokens <= self.sampling.maxNewTokens",
-        holds=_overlong_fits,
-        must="must be at most sampling.maxNewTokens ({})",
-        operands=(_field("sampling.maxNewTokens"),),
+    at_most(
+        "algorithm.overlong.bufferTokens",
+        field("sampling.maxNewTokens"),
+        "sampling.maxNewTokens ({})",
+        given="algorithm.overlong.bufferTokens",
     ),
 )
 
@@ -148,13 +110,7 @@ def _replicas_in_range(spec: "GRPOJobSpec") -> bool:
 
 
 _PRODUCERS = (
-    Rule(
-        field="producers.minAvailable",
-        cel="self.producers.minAvailable <= self.producers.replicas",
-        holds=lambda s: s.producers.min_available <= s.producers.replicas,
-        must="must be at most replicas ({})",
-        operands=(_field("producers.replicas"),),
-    ),
+    at_most("producers.minAvailable", field("producers.replicas"), "replicas ({})"),
     Rule(
         field="producers.tensorParallelSize",
         cel="self.producers.tensorParallelSize == 1 || self.producers.backend != 'transformers'",
@@ -172,15 +128,11 @@ _PRODUCERS = (
         ),
         must="must be betweenRequests, or set backend: vllm",
     ),
-    Rule(
-        field="producers.autoscale.minReplicas",
-        cel=f"!has({_SCALE}) || {_SCALE}.minReplicas <= {_SCALE}.maxReplicas",
-        holds=lambda s: (
-            s.producers.autoscale is None
-            or s.producers.autoscale.min_replicas <= s.producers.autoscale.max_replicas
-        ),
-        must="must be at most maxReplicas ({})",
-        operands=(_field("producers.autoscale.maxReplicas"),),
+    at_most(
+        "producers.autoscale.minReplicas",
+        field("producers.autoscale.maxReplicas"),
+        "maxReplicas ({})",
+        given="producers.autoscale",
     ),
     Rule(
         field="producers.replicas",
@@ -190,19 +142,15 @@ _PRODUCERS = (
         holds=_replicas_in_range,
         must="must be within autoscale's range ({} to {})",
         operands=(
-            _field("producers.autoscale.minReplicas"),
-            _field("producers.autoscale.maxReplicas"),
+            field("producers.autoscale.minReplicas"),
+            field("producers.autoscale.maxReplicas"),
         ),
     ),
-    Rule(
-        field="producers.minAvailable",
-        cel=f"!has({_SCALE}) || self.producers.minAvailable <= {_SCALE}.minReplicas",
-        holds=lambda s: (
-            s.producers.autoscale is None
-            or s.producers.min_available <= s.producers.autoscale.min_replicas
-        ),
-        must="must be at most autoscale.minReplicas ({})",
-        operands=(_field("producers.autoscale.minReplicas"),),
+    at_most(
+        "producers.minAvailable",
+        field("producers.autoscale.minReplicas"),
+        "autoscale.minReplicas ({})",
+        given="producers.autoscale",
     ),
     Rule(
         field="queueName",
