@@ -98,9 +98,13 @@ UPDATE = Row(
         ),
         Graph(
             "Clipped tokens",
-            "Share of tokens whose importance ratio was clipped, below and above. Good: a few "
-            "percent at most. Bad: above 20 %: steps too large or samples too stale.",
-            (Query(newest("grpo_clip_ratio", "side"), "{{side}}"),),
+            "Share of tokens whose importance ratio was clipped, below and above, and with a "
+            "correction of those whose weight was truncated or masked. Good: a few percent at "
+            "most. Bad: above 20 %: steps too large or samples too stale.",
+            (
+                Query(newest("grpo_clip_ratio", "side"), "{{side}}"),
+                Query(newest("grpo_bounded_weight_ratio"), "bounded weight"),
+            ),
             Unit.SHARE,
             low_is_good(0.1, 0.2),
         ),

@@ -14,6 +14,7 @@ from verl.trainer.ppo.core_algos import (
     get_policy_loss_fn,
     kl_penalty,
 )
+from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights
 from verl.workers.config import ActorConfig
 
 from grpo_trainer.algorithm.advantage import group_advantages, normalize_over_batch
@@ -22,11 +23,14 @@ from grpo_trainer.algorithm.totals import Denominators
 from grpo_trainer.spec import (
     Advantage,
     AlgorithmName,
+    CorrectionSpec,
+    CorrectionWeights,
     GRPOJobSpec,
     ImportanceRatio,
     KlForm,
     LossAggregation,
     LossForm,
+    WeightLevel,
     resolve_algorithm,
 )
 from unit.algorithm.builders import algorithm
@@ -59,6 +63,7 @@ def random_batch(seed, *, empty_row):
         mask=mask,
         entropy=torch.rand(8, 12, generator=generator),
         reference_logprobs=old + torch.randn(8, 12, generator=generator, dtype=torch.float64) * 0.3,
+        proximal_logprobs=old + torch.randn(8, 12, generator=generator, dtype=torch.float64) * 0.5,
     )
 
 
@@ -83,12 +88,29 @@ def ours(batch, options):
                 batch.mask,
                 batch.entropy,
                 batch.reference_logprobs,
+                batch.proximal_logprobs,
             ),
             options,
             denominators,
         )[0]
 
     return with_gradient(batch, loss)
+
+
+def verls_weights(batch, correction):
+    """None where there is no correction."""
+    if correction.weights is CorrectionWeights.NONE:
+        return None
+    threshold = correction.max_weight
+    if correction.weights is CorrectionWeights.MASKED:
+        threshold = f"{correction.min_weight}_{correction.max_weight}"
+    weights, _ = compute_rollout_correction_weights(
+        batch.proximal_logprobs - batch.old_logprobs,
+        batch.mask.double(),
+        rollout_is=correction.level.value,
+        rollout_is_threshold=threshold,
+    )
+    return weights
 
 
 def verls(batch, options):
@@ -106,7 +128,9 @@ def verls(batch, options):
 
     def loss(logprobs):
         advantages = batch.advantages[:, None].expand_as(mask)
-        policy, _ = policy_loss_of(batch.old_logprobs, logprobs, advantages, mask, mode, config)
+        weights = verls_weights(batch, options.correction)
+        old = batch.old_logprobs if weights is None else batch.proximal_logprobs
+        policy, _ = policy_loss_of(old, logprobs, advantages, mask, mode, config, weights)
         kl = kl_penalty(logprobs, batch.reference_logprobs, str(options.kl_form))
         return policy + options.kl_coefficient * agg_loss(kl, mask, mode, loss_scale_factor=HORIZON)
 
@@ -132,6 +156,27 @@ def test_loss_and_gradient_of_each_preset_are_verls(name, empty_row, kl_coeffici
     }
     options = resolve_algorithm(GRPOJobSpec.model_validate(spec))
     assert_equal(options, empty_row=empty_row)
+
+
+@pytest.mark.parametrize("form", LOSSES, ids="-".join)
+@pytest.mark.parametrize("weights", [CorrectionWeights.TRUNCATED, CorrectionWeights.MASKED])
+@pytest.mark.parametrize("level", WeightLevel)
+@pytest.mark.parametrize("kl_coefficient", [0.0, 0.05])
+def test_every_correction_is_verls_decoupled_loss(form, weights, level, kl_coefficient):
+    ratio, loss = form
+    # Some of a batch's weights are within the bounds, without which verl's statistics fail.
+    bound = 1.5 if level is WeightLevel.TOKEN else 20.0
+    correction = CorrectionSpec(
+        weights=weights, level=level, max_weight=bound, min_weight=1 / bound
+    )
+    options = algorithm(
+        importance_ratio=ratio,
+        loss_form=loss,
+        correction=correction,
+        kl_coefficient=kl_coefficient,
+        max_new_tokens=HORIZON,
+    )
+    assert_equal(options, empty_row=True)
 
 
 @pytest.mark.parametrize("form", LOSSES, ids="-".join)

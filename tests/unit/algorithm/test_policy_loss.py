@@ -5,13 +5,14 @@ Agreement with an independent implementation is in trainer/test_loss_against_ver
 
 import math
 import statistics
+from dataclasses import replace
 
 import pytest
 import torch
 
 from grpo_trainer.algorithm.loss import MAX_LOG_RATIO, LossBatch, policy_loss
 from grpo_trainer.algorithm.totals import Denominators, LossSums
-from grpo_trainer.spec import LossAggregation
+from grpo_trainer.spec import CorrectionSpec, CorrectionWeights, LossAggregation, WeightLevel
 from unit.algorithm.builders import algorithm
 
 ONE = Denominators(samples=1, tokens=1)
@@ -206,3 +207,62 @@ def test_on_policy_the_distance_to_the_behaviour_policy_is_zero():
 
 def test_ratios_that_all_underflow_leave_no_effective_sample() -> None:
     assert LossSums(tokens=3, ratio=0.0, ratio_squared=0.0).effective_sample_share == 0.0
+
+
+def corrected(log_ratio, **fields):
+    """Gradient and sums of two tokens of one completion, the second sampled on-policy."""
+    logprobs = torch.tensor([[log_ratio, 0.0]], dtype=torch.float64, requires_grad=True)
+    options = algorithm(correction=CorrectionSpec(**fields))
+    batch = batch_of(logprobs, [[0.0, 0.0]], [1.0])
+    loss, sums = policy_loss(batch, options, Denominators(samples=1, tokens=2))
+    loss.backward()
+    return (-2 * logprobs.grad[0]).tolist(), sums
+
+
+@pytest.mark.parametrize(
+    ("ratio", "weights", "expected", "bounded"),
+    [
+        (1.5, CorrectionWeights.TRUNCATED, 1.5, 0),
+        (3.0, CorrectionWeights.TRUNCATED, 2.0, 1),
+        (0.1, CorrectionWeights.TRUNCATED, 0.1, 0),
+        (1.5, CorrectionWeights.MASKED, 1.5, 0),
+        (3.0, CorrectionWeights.MASKED, 0.0, 1),
+        (0.1, CorrectionWeights.MASKED, 0.0, 1),
+    ],
+)
+def test_a_correction_weights_the_gradient_of_a_token(ratio, weights, expected, bounded):
+    gradient, sums = corrected(math.log(ratio), weights=weights)
+    assert gradient == pytest.approx([expected, 1.0])
+    assert (sums.bounded_weights, sums.clipped_high, sums.clipped_low) == (bounded, 0, 0)
+    assert sums.ratio == pytest.approx(ratio + 1)
+
+
+def test_a_correction_of_sequences_weights_all_tokens_alike():
+    fields = {"weights": CorrectionWeights.TRUNCATED, "level": WeightLevel.SEQUENCE}
+    gradient, sums = corrected(math.log(1.5), **fields)
+    assert gradient == pytest.approx([1.5, 1.5])
+    gradient, sums = corrected(math.log(3.0), **fields)
+    assert gradient == pytest.approx([2.0, 2.0])
+    assert sums.bounded_weights == 2
+
+
+def test_with_updates_after_the_start_of_a_step_a_correction_clips_against_the_start():
+    logprobs = torch.tensor([[math.log(3.0)]], dtype=torch.float64, requires_grad=True)
+    batch = replace(
+        batch_of(logprobs, [[0.0]], [1.0]),
+        proximal_logprobs=torch.tensor([[math.log(1.5)]], dtype=torch.float64),
+    )
+    options = algorithm(
+        clip_high=0.3, correction=CorrectionSpec(weights=CorrectionWeights.TRUNCATED)
+    )
+    loss, sums = policy_loss(batch, options, ONE)
+    assert loss.item() == pytest.approx(-1.5 * 1.3)
+    assert (sums.clipped_high, sums.bounded_weights) == (1, 0)
+
+
+def test_the_entropy_bonus_is_subtracted_like_a_token_s_loss():
+    logprobs = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
+    batch = batch_of(logprobs, [[0.0, 0.0]], [0.0], mask=[[True, False]], entropy=[[0.5, 9.0]])
+    loss, sums = policy_loss(batch, algorithm(entropy_coefficient=0.2), ONE)
+    assert loss.item() == pytest.approx(-0.2 * 0.5)
+    assert sums.entropy == pytest.approx(0.5)

@@ -181,3 +181,35 @@ def test_no_tokens_give_empty_results_that_can_be_differentiated(top_k, top_p):
     result.logprobs.sum().backward()
     assert result.logprobs.shape == result.entropy.shape == (0,)
     assert logits.grad.shape == (0, 8)
+
+
+@pytest.mark.parametrize(("top_k", "top_p"), RESTRICTIONS)
+@pytest.mark.parametrize("chunk", [4, 1024])
+def test_the_gradient_of_the_entropy_is_that_of_its_definition(top_k, top_p, chunk):
+    logits = random_logits(3).double().requires_grad_()
+    targets = random_targets(3, logits)
+    found = token_logprobs(
+        logits,
+        targets,
+        temperature=0.7,
+        top_k=top_k,
+        top_p=top_p,
+        chunk=chunk,
+        entropy_gradient=True,
+    )
+    found.entropy.sum().backward()
+    inside = restrict_support(logits.detach().float() / 0.7, top_k, top_p, targets).isfinite()
+    own = logits.detach().clone().requires_grad_()
+    probabilities = (own / 0.7).masked_fill(~inside, -torch.inf).softmax(-1)
+    expected = torch.special.entr(probabilities.where(inside, 1.0)).sum()
+    expected.backward()
+    torch.testing.assert_close(found.entropy.sum().item(), expected.item(), rtol=1e-5, atol=0)
+    torch.testing.assert_close(logits.grad, own.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_without_an_entropy_bonus_the_entropy_has_no_gradient():
+    logits = random_logits(0).requires_grad_()
+    found = token_logprobs(
+        logits, random_targets(0, logits), temperature=1.0, top_k=None, top_p=1.0
+    )
+    assert not found.entropy.requires_grad

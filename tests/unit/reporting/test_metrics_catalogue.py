@@ -32,6 +32,7 @@ PUBLISHED = {
     "grpo_loss": None,
     "grpo_kl": None,
     "grpo_entropy": None,
+    "grpo_bounded_weight_ratio": None,
     "grpo_clip_ratio": "side",
     "grpo_importance_ratio_mean": None,
     "grpo_behaviour_kl": None,

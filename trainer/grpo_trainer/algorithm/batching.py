@@ -118,8 +118,8 @@ def build_step(
     denominators alone.
 
     With `skip_zero_advantage` samples with advantage 0 only count in the denominators and have no
-    forward pass. By default it is on when algorithm.kl_coefficient is 0: their gradient is then
-    exactly 0. With a KL term they still have one.
+    forward pass. By default it is on without a KL term and an entropy bonus: their gradient is then
+    exactly 0.
 
     Rows are padded to a multiple of `multiple_of`. A rank with fewer samples than others gets
     micro-batches of one padding row with an empty mask.
@@ -128,7 +128,7 @@ def build_step(
     advantages = step_advantages(groups, algorithm)
     samples = [s for g, a in zip(groups, advantages, strict=True) for s in _samples(g, a)]
     if skip_zero_advantage is None:
-        skip_zero_advantage = algorithm.kl_coefficient == 0
+        skip_zero_advantage = algorithm.kl_coefficient == algorithm.entropy_coefficient == 0
     trained = [s for s in samples if s.advantage != 0 or not skip_zero_advantage]
     shares = _balance(trained, data_parallel)
     rounds = max(1, -(-max(len(share) for share in shares) // microbatch))

@@ -20,7 +20,7 @@ class TokenLogprobs:
     logprobs: Tensor
     """[N] fp32, differentiable."""
     entropy: Tensor
-    """[N] fp32, in nats, of the sampling distribution of each token; detached."""
+    """[N] fp32, in nats, of the sampling distribution of each token; differentiable on request."""
 
 
 def restrict_support(
@@ -77,6 +77,7 @@ def token_logprobs(
     top_p: float,
     project: Callable[[Tensor], Tensor] = lambda logits: logits,
     chunk: int = 1024,
+    entropy_gradient: bool = False,
 ) -> TokenLogprobs:
     """Log-probabilities of the tokens `targets` [N] under logits [N, V] of any float type.
 
@@ -86,7 +87,12 @@ def token_logprobs(
     """
     assert temperature > 0, "greedy sampling has no gradient"
     run = partial(
-        _chunk_logprobs, project=project, temperature=temperature, top_k=top_k, top_p=top_p
+        _chunk_logprobs,
+        project=project,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        entropy_gradient=entropy_gradient,
     )
     if torch.is_grad_enabled() and inputs.requires_grad and len(inputs) > chunk:
         # A chunk uses no random numbers.
@@ -104,9 +110,14 @@ def _chunk_logprobs(
     temperature: float,
     top_k: int | None,
     top_p: float,
+    entropy_gradient: bool,
 ) -> tuple[Tensor, Tensor]:
     logits = project(inputs)
     distribution = sampling_distribution(logits, temperature, top_k, top_p, keep=targets)
-    # entr(p) = -p ln p is 0 at p = 0, where -inf times 0 would be NaN.
-    entropy = torch.special.entr(distribution.detach().exp()).sum(dim=-1)
+    # p ln p is 0 at p = 0, where -inf times 0 would be NaN.
+    if entropy_gradient:
+        finite = distribution.masked_fill(distribution == -torch.inf, 0.0)
+        entropy = -(distribution.exp() * finite).sum(dim=-1)
+    else:
+        entropy = torch.special.entr(distribution.detach().exp()).sum(dim=-1)
     return distribution.gather(1, targets[:, None]).squeeze(1), entropy

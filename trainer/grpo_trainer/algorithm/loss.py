@@ -1,11 +1,13 @@
 """The policy-gradient loss of all presets: importance ratio, form, aggregation and KL term."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from grpo_trainer.spec import (
+    CorrectionWeights,
     ImportanceRatio,
     KlForm,
     LossAggregation,
@@ -13,11 +15,8 @@ from grpo_trainer.spec import (
     ResolvedAlgorithm,
 )
 
+from .correction import MAX_LOG_RATIO, importance_weights
 from .totals import Denominators, LossSums
-
-# exp(20) = 5e8 can be summed in fp32 without overflow. A ratio beyond it is outside every clip, one
-# below its reciprocal has a negligible gradient; a KL term beyond it is held constant.
-MAX_LOG_RATIO = 20.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,9 +32,11 @@ class LossBatch:
     mask: Tensor
     """[B, T] bool: the response tokens that count."""
     entropy: Tensor
-    """[B, T] in nats, reported only."""
+    """[B, T] in nats; differentiable when algorithm.entropy_coefficient > 0."""
     reference_logprobs: Tensor | None = None
     """[B, T]; required when algorithm.kl_coefficient > 0."""
+    proximal_logprobs: Tensor | None = None
+    """[B, T] of the policy at the start of the step; None where it is the policy itself."""
 
 
 def policy_loss(
@@ -49,7 +50,10 @@ def policy_loss(
         clipped:   -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A)
         weighted:  -clip(r, 1 - clip_low, 1 + clip_high) A logprob, the weight without gradient
 
-    plus kl_coefficient times the KL estimate. `clipped` is PPO's form as in GRPO and DAPO
+    plus kl_coefficient times the KL estimate, minus entropy_coefficient times the entropy. With a
+    correction the old log-probabilities of r are those of the policy at the start of the step, and
+    both forms are multiplied by `importance_weights` (decoupled PPO,
+    https://arxiv.org/abs/2110.00641). `clipped` is PPO's form as in GRPO and DAPO
     (https://arxiv.org/abs/2503.14476, equation 8); for A < 0 the ratio of a token is at most
     importance_sampling_cap, the bound of dual-clip PPO (https://arxiv.org/abs/1912.09729).
     `weighted` is CISPO's (https://arxiv.org/abs/2506.13585).
@@ -59,7 +63,14 @@ def policy_loss(
     """
     assert batch.reference_logprobs is not None or algorithm.kl_coefficient == 0
     advantages = batch.advantages.to(batch.logprobs.dtype)[:, None]
-    log_ratio = _log_ratio(batch.logprobs, batch.old_logprobs, batch.mask)
+    corrected = algorithm.correction.weights is not CorrectionWeights.NONE
+    proximal = batch.old_logprobs
+    if corrected:
+        own = batch.proximal_logprobs
+        proximal = batch.logprobs.detach() if own is None else own
+    # A ratio beyond the bound is outside every clip, one below its reciprocal has a negligible
+    # gradient; a KL term beyond it is held constant.
+    log_ratio = _log_ratio(batch.logprobs, proximal, batch.mask)
     ratio = log_ratio.exp()
     if algorithm.importance_ratio is ImportanceRatio.SEQUENCE:
         ratio = _sequence_log_ratio(batch, log_ratio).exp()
@@ -69,13 +80,20 @@ def policy_loss(
     else:
         bounded = ratio.detach().clamp(1 - algorithm.clip_low, 1 + algorithm.clip_high)
         losses = -advantages * bounded * batch.logprobs
+    bounds = [bounded > ratio, bounded < ratio, torch.zeros_like(batch.mask)]
+    if corrected:
+        weights = importance_weights(proximal, batch.old_logprobs, batch.mask, algorithm.correction)
+        losses = losses * weights.values
+        bounds[2] = weights.bounded
     kl = torch.zeros_like(log_ratio)
     if batch.reference_logprobs is not None:
         to_reference = _log_ratio(batch.logprobs, batch.reference_logprobs, batch.mask)
         kl = _kl(to_reference, algorithm.kl_form)
         losses = losses + algorithm.kl_coefficient * kl
+    if algorithm.entropy_coefficient > 0:
+        losses = losses - algorithm.entropy_coefficient * batch.entropy
     loss = _aggregate(losses, batch.mask, algorithm, denominators)
-    return loss, _sums(batch, loss, log_ratio, kl, (bounded > ratio, bounded < ratio))
+    return loss, _sums(batch, loss, kl, bounds)
 
 
 def _log_ratio(numerator: Tensor, denominator: Tensor, mask: Tensor) -> Tensor:
@@ -133,20 +151,20 @@ def _aggregate(
 
 
 @torch.no_grad()
-def _sums(
-    batch: LossBatch, loss: Tensor, log_ratio: Tensor, kl: Tensor, clipped: tuple[Tensor, Tensor]
-) -> LossSums:
+def _sums(batch: LossBatch, loss: Tensor, kl: Tensor, bounds: Sequence[Tensor]) -> LossSums:
+    """`bounds` are the tokens clipped from below, clipped from above, and with a bounded weight."""
+    log_ratio = _log_ratio(batch.logprobs, batch.old_logprobs, batch.mask)
     ratio = log_ratio.double().exp()
     per_token = (
         *(batch.mask, kl, batch.entropy, ratio, ratio.square(), log_ratio),
-        *(log_ratio.double().square(), _k3(log_ratio.double()), *clipped),
+        *(log_ratio.double().square(), _k3(log_ratio.double()), *bounds),
     )
     sums = [torch.where(batch.mask, values, 0).sum(dtype=torch.float64) for values in per_token]
     largest = log_ratio.abs().max().double()
     # One transfer from the device for all of them.
     values = torch.stack([*sums, largest, loss.double()]).tolist()
     tokens, kl_sum, entropy, ratios, squares, logs, log_squares, behaviour = values[:8]
-    low, high, maximum, total = values[8:]
+    low, high, weighted, maximum, total = values[8:]
     return LossSums(
         tokens=int(tokens),
         loss=total,
@@ -160,4 +178,5 @@ def _sums(
         behaviour_kl=behaviour,
         clipped_low=int(low),
         clipped_high=int(high),
+        bounded_weights=int(weighted),
     )

@@ -45,6 +45,8 @@ class LossSums:
     """Tokens whose ratio was raised to 1 - clip_low."""
     clipped_high: int = 0
     """Tokens whose ratio was lowered to 1 + clip_high or to the importance sampling cap."""
+    bounded_weights: int = 0
+    """Tokens whose importance weight was truncated or masked by the correction."""
 
     def __add__(self, other: "LossSums") -> "LossSums":
         mine, theirs = asdict(self), asdict(other)

@@ -63,7 +63,7 @@ class ResponseLogprobs:
     logprobs: Tensor
     """[B, L] fp32 of each token under the sampling distribution; differentiable for the policy."""
     entropy: Tensor
-    """[B, L] fp32, in nats; detached."""
+    """[B, L] fp32, in nats; differentiable where the algorithm has an entropy bonus."""
 
 
 LossOf = Callable[[DeviceBatch, ResponseLogprobs, Tensor | None], tuple[Tensor, LossSums]]

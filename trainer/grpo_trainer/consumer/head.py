@@ -55,6 +55,7 @@ class LogprobHead:
             top_k=options.top_k,
             top_p=options.top_p,
             chunk=chunk_rows(vocabulary),
+            entropy_gradient=options.algorithm.entropy_coefficient > 0,
         )
         head.forward = self._forward
 
@@ -89,7 +90,7 @@ class LogprobHead:
 
 def response_logprobs(output: Tensor) -> ResponseLogprobs:
     """What the head returned as the model's logits [B, L, 2]."""
-    return ResponseLogprobs(output[..., 0], output[..., 1].detach())
+    return ResponseLogprobs(output[..., 0], output[..., 1])
 
 
 def take_adjustment(model: Any) -> Callable[[Tensor], Tensor]:

@@ -36,6 +36,11 @@ METRICS: tuple[Metric, ...] = (
             "side",
         ),
         gauge(
+            "grpo_bounded_weight_ratio",
+            "Share of tokens whose importance weight was truncated or masked.",
+            lambda r: r.sums.per_token(r.sums.bounded_weights),
+        ),
+        gauge(
             "grpo_importance_ratio_mean",
             "Mean importance ratio between the policy and the behaviour policy.",
             lambda r: r.sums.per_token(r.sums.ratio),

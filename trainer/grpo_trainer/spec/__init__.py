@@ -3,12 +3,15 @@
 from .algorithm import (
     Advantage,
     AlgorithmName,
+    CorrectionSpec,
+    CorrectionWeights,
     ImportanceRatio,
     KlForm,
     LossAggregation,
     LossForm,
     OptimizerSpec,
     Schedule,
+    WeightLevel,
 )
 from .base import API_GROUP, API_VERSION, KIND, MAX_NAME_LENGTH
 from .cluster import CPU, Backend, ConsumerBackend, WeightTransport, WeightUpdate
@@ -55,6 +58,8 @@ __all__ = [
     "ConditionStatus",
     "ConditionType",
     "ConsumerBackend",
+    "CorrectionSpec",
+    "CorrectionWeights",
     "Dtype",
     "ExitCode",
     "Fault",
@@ -81,6 +86,7 @@ __all__ = [
     "Rule",
     "RunState",
     "Schedule",
+    "WeightLevel",
     "WeightTransport",
     "WeightUpdate",
     "WorkersStatus",

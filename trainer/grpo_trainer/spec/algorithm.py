@@ -120,6 +120,38 @@ class OptimizerSpec(Record):
     """The gradient is scaled down to this norm."""
 
 
+class CorrectionWeights(StrEnum):
+    """Weights of the policy at the start of the step over the behaviour policy."""
+
+    NONE = "none"
+    """The importance ratio is that of the policy to the behaviour policy, as in PPO."""
+    TRUNCATED = "truncated"
+    """Weights of at most maxWeight."""
+    MASKED = "masked"
+    """Weights outside [minWeight, maxWeight] are 0."""
+
+
+class WeightLevel(StrEnum):
+    TOKEN = "token"
+    """Of each token."""
+    SEQUENCE = "sequence"
+    """Of the completion: the product over its tokens."""
+
+
+class CorrectionSpec(Record):
+    """Correction for completions of another policy: an older version, or the engine's numerics."""
+
+    weights: CorrectionWeights = CorrectionWeights.NONE
+    """Weight the loss of each token by truncated or masked importance weights, and take the
+    importance ratio to the policy at the start of the step (decoupled PPO)."""
+    level: WeightLevel = WeightLevel.TOKEN
+    """Weights of tokens or of whole completions."""
+    max_weight: Annotated[float, Field(ge=1)] = 2.0
+    """Largest weight."""
+    min_weight: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Smallest weight that is not masked."""
+
+
 class AlgorithmSpec(Record):
     name: AlgorithmName = AlgorithmName.GRPO
     """Preset: the defaults of the fields below that have none of their own."""
@@ -145,6 +177,10 @@ class AlgorithmSpec(Record):
     """Weight of the KL term; the preset's when absent. 0 keeps no reference policy."""
     kl_form: KlForm | None = None
     """Estimate of the KL term; the preset's when absent."""
+    entropy_coefficient: NonNegativeFloat = 0.0
+    """Weight of the entropy bonus, which is subtracted from the loss."""
+    correction: CorrectionSpec = CorrectionSpec()
+    """Importance weights of stale or numerically different completions."""
     dynamic_sampling: DynamicSamplingSpec = DynamicSamplingSpec()
     """Which groups are trained on."""
     overlong: OverlongSpec = OverlongSpec()

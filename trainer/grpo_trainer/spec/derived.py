@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from .algorithm import (
     Advantage,
+    CorrectionSpec,
     ImportanceRatio,
     KlForm,
     LossAggregation,
@@ -33,6 +34,8 @@ class ResolvedAlgorithm:
     importance_sampling_cap: float
     kl_coefficient: float
     kl_form: KlForm
+    entropy_coefficient: float
+    correction: CorrectionSpec
     max_new_tokens: int
     """Length that aggregation `constant` divides by."""
     dynamic_sampling: bool
@@ -66,6 +69,8 @@ def resolve_algorithm(spec: GRPOJobSpec) -> ResolvedAlgorithm:
         importance_sampling_cap=a.importance_sampling_cap,
         kl_coefficient=_or(a.kl_coefficient, preset.kl_coefficient),
         kl_form=_or(a.kl_form, preset.kl_form),
+        entropy_coefficient=a.entropy_coefficient,
+        correction=a.correction,
         max_new_tokens=spec.sampling.max_new_tokens,
         dynamic_sampling=_or(a.dynamic_sampling.enabled, preset.dynamic_sampling),
         min_accuracy=a.dynamic_sampling.min_accuracy,
