@@ -51,6 +51,8 @@ class Row:
     """The row as read, for custom rewards."""
     prefix: str = ""
     """How the chat template opens the completion, such as `<assistant><think>`."""
+    rendered: str = ""
+    """The prompt with the chat template, for the rewards that read it."""
 
     @property
     def question(self) -> str:

@@ -26,4 +26,6 @@ class RunOptions:
     """Rendezvous port of the consumers; a free one when absent."""
     linger_seconds: float = 0.0
     """How long the end of the run stays readable at `/progress`, until it is read once."""
+    skip_checks: bool = False
+    """Do not call services of the reward before the run starts."""
     attempt: int = 0

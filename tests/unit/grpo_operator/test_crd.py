@@ -79,7 +79,12 @@ def test_it_has_every_field_of_the_records():
         ("producers.replicas", {"minimum": 1, "default": 2}),
         (
             "reward.type",
-            {"enum": ["think_answer_tags", "boxed", "code", "custom", "environment"]},
+            {
+                "enum": [
+                    *("think_answer_tags", "boxed", "code", "custom"),
+                    *("environment", "http", "judge"),
+                ]
+            },
         ),
         ("buffer", {"default": {"maxPrompts": -1, "maxStaleness": 4}}),
         ("maxSteps", {"type": "integer", "minimum": 1}),

@@ -121,6 +121,19 @@ RULES = [
         "reward.type: Forbidden: with parts, which replace it",
     ),
     (
+        {"reward": {"type": "judge"}},
+        "reward.judge: Required value: type judge needs {url, model, prompt, pattern}",
+    ),
+    (
+        {"reward": {"http": {"url": "http://a"}}},
+        "reward.http: Forbidden: only with type http",
+    ),
+    (
+        {"reward": {"type": "http", "http": {"url": "a:5000"}}},
+        'reward.http.url: Invalid value: "a:5000": must be an http or https URL; the pattern is '
+        r"'^https?://[^/\s?#]+(/[^\s?#]*)?$'",
+    ),
+    (
         {"reward": {"parts": [{"name": "a", "type": "custom"}]}},
         'reward.parts: Invalid value: [{"name": "a", "type": "custom", "weight": 1.0}]: must have '
         "custom: {module, function} in the parts of type custom and in no other",
@@ -217,6 +230,7 @@ def test_a_broken_rule_names_the_field_its_value_and_what_is_valid(spec, message
         {"algorithm": {"overlong": {"bufferTokens": 16}}, "sampling": {"maxNewTokens": 16}},
         {"reward": {"type": "custom", "custom": {"module": "m"}}},
         {"reward": {"parts": [{"name": "a", "type": "custom", "custom": {"module": "m"}}]}},
+        {"reward": {"type": "http", "http": {"url": "http://a:5000/get_reward"}}},
         {"producers": {"replicas": 2, "minAvailable": 2}},
         {"producers": {"tensorParallelSize": 2, "backend": "vllm"}},
         {"storage": {"claimName": "c"}},

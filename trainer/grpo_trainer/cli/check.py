@@ -25,7 +25,7 @@ from ..errors import InvalidInputError, RunFailedError
 from ..messages import Row
 from ..reporting import RunPaths
 from ..reporting.tracking import check_tracking, enabled, reach_trackers
-from ..rewards import markers, system_prompt
+from ..rewards import markers, reach_services, services, system_prompt
 from ..spec import ExitCode, GRPOJobSpec, planned_steps, resolve_reward
 from ..spec.environment import EnvironmentSpec
 from .light import without_torch
@@ -48,6 +48,8 @@ def check_start(start: Start) -> int:
     state.stage("machine", lambda: _machine(start))
     state.stage("trackers", lambda: _tracking(spec))
     rows = state.stage("data", lambda: _data(spec))
+    if services(spec.reward):
+        state.stage("services", lambda: _services(start))
     roles, environment = None, spec.environment
     if environment is not None:
         roles = state.stage("environment", lambda: _environment(environment))
@@ -128,6 +130,15 @@ def _data(spec: GRPOJobSpec) -> Found:
     counts = [f"{spec.dataset.path} {len(train):,} rows"]
     counts += [f"{name} {len(rows):,} rows" for name, rows in evaluation.items()]
     return Found(f"{', '.join(counts)}; reward {_reward(spec)}", {"": train, **evaluation})
+
+
+def _services(start: Start) -> str:
+    """The services of the reward, unless their check is to be skipped."""
+    addresses = ", ".join(services(start.job.spec.reward))
+    if start.options.skip_checks:
+        return f"{addresses} (not called)"
+    reach_services(start.job.spec.reward)
+    return addresses
 
 
 def _reward(spec: GRPOJobSpec) -> str:

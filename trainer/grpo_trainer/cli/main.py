@@ -143,6 +143,12 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         default=_UNSET,
         help="port that serves metrics, 0 for a free one (default: 9464, or a free one if taken)",
     )
+    parser.add_argument(
+        "--skip-checks",
+        action="store_true",
+        default=_UNSET,
+        help="do not call the services of the reward before the run starts",
+    )
     _add_set(parser)
 
 

@@ -50,7 +50,11 @@ def start_of(arguments: Namespace, now: datetime) -> Start:
             raise InvalidInputError([f"{hint} `grpo run --run-dir {run_dir}`", *map(str, faults)])
     options = RunOptions(
         run_dir=run_dir or new_run_dir(job.metadata.name, now),
-        **{key: getattr(arguments, key) for key in ("host", "port") if hasattr(arguments, key)},
+        **{
+            key: getattr(arguments, key)
+            for key in ("host", "port", "skip_checks")
+            if hasattr(arguments, key)
+        },
         **options_of(given, job.spec.tracking.project),
     )
     if earlier is None:

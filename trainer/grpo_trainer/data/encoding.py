@@ -45,13 +45,18 @@ class EncodedPrompts:
 
 
 def encode_prompts(
-    rows: Sequence[Row], tokenizer: ChatTokenizer, *, system: str, max_prompt_tokens: int
+    rows: Sequence[Row],
+    tokenizer: ChatTokenizer,
+    *,
+    system: str,
+    max_prompt_tokens: int,
+    render: bool = False,
 ) -> EncodedPrompts:
     """Encode each row up to the point where the completion begins, and note how it begins.
 
     A non-empty `system` message opens every conversation that has none of its own. Prompts of more
     than `max_prompt_tokens` tokens are dropped and counted, never truncated: a truncated prompt
-    lacks the end of its question.
+    lacks the end of its question. With `render` each row keeps its prompt as text.
 
     Raises InvalidInputError if the tokenizer has no chat template or its template refuses system
     messages, and InvalidDataError if it refuses a row or loses tool calls, or no prompt fits.
@@ -74,7 +79,9 @@ def encode_prompts(
             requirement = f"must be a conversation that the chat template accepts ({error})"
             faults.append(RowFault(row.source, requirement, f"roles {value}"))
             continue
-        prompts.append(Prompt(replace(row, prefix=prefix), np.asarray(ids, dtype=np.int32)))
+        text = str(_apply(tokenizer, turns, tokenize=False)) if render else ""
+        encoded = replace(row, prefix=prefix, rendered=text)
+        prompts.append(Prompt(encoded, np.asarray(ids, dtype=np.int32)))
     if faults:
         raise refuse(faults)
     kept = tuple(p for p in prompts if len(p.token_ids) <= max_prompt_tokens)

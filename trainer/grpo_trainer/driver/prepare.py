@@ -18,7 +18,15 @@ from grpo_trainer.environments.chat import check_conversation
 from grpo_trainer.environments.running import RunningEnvironment
 from grpo_trainer.errors import InvalidInputError, invalid
 from grpo_trainer.messages import Row, SamplingParams
-from grpo_trainer.rewards import check_rows, markers, row_needs, stop_strings, system_prompt
+from grpo_trainer.rewards import (
+    check_rows,
+    markers,
+    reach_services,
+    renders_prompt,
+    row_needs,
+    stop_strings,
+    system_prompt,
+)
 from grpo_trainer.rollout.generation_config import read_generation_config
 from grpo_trainer.spec import GRPOJobSpec, planned_steps
 
@@ -79,13 +87,19 @@ def prepare(
     spec: GRPOJobSpec,
     on_progress: OnProgress | None = None,
     environment: RunningEnvironment | None = None,
+    *,
+    skip_checks: bool = False,
 ) -> Prepared:
     """Check data, model and tokenizer, train a built-in model if necessary, encode all prompts.
 
     `on_progress` is called while a built-in model is trained, and may end that by raising.
+    `skip_checks` leaves out the calls to services of the reward.
 
-    Raises InvalidInputError for data, models, tokenizers and lengths that cannot work.
+    Raises InvalidInputError for data, models, tokenizers and lengths that cannot work, and
+    RunFailedError for a service that is not there.
     """
+    if not skip_checks:
+        reach_services(spec.reward)
     rows, evaluation_rows = load_data(spec)
 
     def resolve(path: str) -> str:
@@ -96,7 +110,7 @@ def prepare(
     tokenizer_path = resolve(spec.model.tokenizer_path or spec.model.path)
     tokenizer = load_tokenizer(tokenizer_path, trust_remote_code=spec.model.trust_remote_code)
     check_markers(tokenizer, markers(spec.reward))
-    system = system_prompt(spec.reward)
+    system, rendered = system_prompt(spec.reward), renders_prompt(spec.reward)
     if environment is not None:
         check_conversation(
             *(model_path, tokenizer, environment.health.roles),
@@ -107,7 +121,9 @@ def prepare(
         if environment is not None:
             return unopened_prompts(of)
         limit = spec.sampling.max_prompt_tokens
-        encoded = encode_prompts(of, tokenizer, system=system, max_prompt_tokens=limit)
+        encoded = encode_prompts(
+            of, tokenizer, system=system, max_prompt_tokens=limit, render=rendered
+        )
         if encoded.dropped:
             _log.warning(
                 "%s: %d of %d prompts are over maxPromptTokens %d and were dropped",

@@ -147,7 +147,13 @@ class _Run:
         spec = self._spec
         self._reporter.message("reading the data and the model")
         try:
-            prepared = await asyncio.to_thread(prepare, spec, self._on_warm_up(), environment)
+            prepared = await asyncio.to_thread(
+                prepare,
+                spec,
+                self._on_warm_up(),
+                environment,
+                skip_checks=self._options.skip_checks,
+            )
             for line in resolve_plan(spec, len(prepared.train.prompts)).lines():
                 self._reporter.message(line)
         except _DrainedError:

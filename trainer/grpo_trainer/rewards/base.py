@@ -48,6 +48,8 @@ class Reward(ABC):
     """Whether it reads the row as it is in the file, with every column."""
     needs_messages: ClassVar[bool] = True
     """Whether every row must have a prompt; else another part opens the conversation."""
+    renders_prompt: ClassVar[bool] = False
+    """Whether it reads the prompt as the model sees it."""
     system_prompt: ClassVar[str] = ""
     """Default of `reward.systemPrompt`; empty adds no system message."""
     markers: ClassVar[tuple[str, ...]] = ()

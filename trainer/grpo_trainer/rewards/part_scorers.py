@@ -9,6 +9,7 @@ from ..spec.reward import RewardPart, RewardType
 from .base import GroupFunction, LocalReward
 from .pool import WorkerPool
 from .registry import make_part, reward_class
+from .remote import RemoteReward
 from .worker import Failure, each
 
 Results = list[Score | Failure]
@@ -74,6 +75,9 @@ def part_scorer(part: RewardPart, workers: int) -> PartScorer:
     """The scorer of a part; `workers` processes, where it needs any."""
     if part.type is RewardType.ENVIRONMENT:
         return PlayedScorer()
+    reward = reward_class(part.type)
+    if issubclass(reward, RemoteReward):
+        return reward(part)
     return WorkerScorer(part, workers)
 
 

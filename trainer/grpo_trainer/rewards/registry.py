@@ -9,6 +9,8 @@ from ..spec import GRPOJobSpec
 from ..spec.reward import RewardPart, RewardSpec, RewardType, resolve_reward
 from .base import LocalReward, Reward, RewardFunction, RowNeeds
 from .combine import combine
+from .pool import run_blocking
+from .remote import RemoteReward, reach_all
 
 
 def reward_class(reward: RewardType) -> type[Reward]:
@@ -63,6 +65,32 @@ def check_rows(rows: Iterable[Row], spec: RewardSpec) -> None:
         raise errors[0]
     if errors:
         raise InvalidInputError(dict.fromkeys(fault for e in errors for fault in e.faults))
+
+
+def services(spec: RewardSpec) -> list[str]:
+    """The addresses of the services that remote parts call."""
+    return [
+        endpoint.url
+        for part in resolve_reward(spec)
+        for endpoint in (part.http, part.judge)
+        if endpoint is not None
+    ]
+
+
+def reach_services(spec: RewardSpec) -> None:
+    """Check that the services of remote parts can be reached. Blocks.
+
+    Raises InvalidInputError if one refuses, and RunFailedError if one is not there.
+    """
+    made = [reward_class(part.type)(part) for part in resolve_reward(spec)]
+    remote = [reward for reward in made if isinstance(reward, RemoteReward)]
+    if remote:
+        run_blocking(reach_all(remote))
+
+
+def renders_prompt(spec: RewardSpec) -> bool:
+    """Whether a part reads the prompt as the model sees it."""
+    return any(found.renders_prompt for found in _classes(spec))
 
 
 def system_prompt(spec: RewardSpec) -> str:

@@ -39,6 +39,12 @@ class FailureReason(StrEnum):
     TIMEOUT = "timeout"
     CRASH = "crash"
     EXCEPTION = "exception"
+    UNAVAILABLE = "unavailable"
+    """An endpoint was unreachable or overloaded until the deadline."""
+    REFUSED = "refused"
+    """An endpoint refused the request."""
+    UNREADABLE = "unreadable"
+    """The response of an endpoint has no score."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,9 @@ def parse_manifest(data: Any) -> GRPOJob:
 
 
 def _follows(fault: Fault, others: list[Fault]) -> bool:
-    """Whether a rule across fields is broken only because a field it reads was invalid."""
-    return any(
+    """Whether it exists only because an invalid field was removed: a field that is now missing, or
+    a rule across fields that reads it."""
+    return any(other.path == fault.path for other in others) or any(
         other.path.startswith(path) or path.startswith(other.path)
         for path in fault.reads
         for other in others

@@ -1,13 +1,16 @@
 """How completions are scored: one reward, or several weighted parts."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
-from .base import NonEmptyStr, PositiveFloat, Record
-from .kubernetes import PART_NAME
+from .base import NonEmptyStr, NonNegativeFloat, PositiveFloat, PositiveInt, Record
+from .kubernetes import PART_NAME, URL, VariableName
+from .templates import Template
 
 
 class RewardType(StrEnum):
@@ -16,6 +19,8 @@ class RewardType(StrEnum):
     CODE = "code"
     CUSTOM = "custom"
     ENVIRONMENT = "environment"
+    HTTP = "http"
+    JUDGE = "judge"
 
 
 DEFAULT_TYPE = RewardType.THINK_ANSWER_TAGS
@@ -35,6 +40,55 @@ class CustomRewardSpec(Record):
     """Call it once for a group: `reward(completions: list[str], row: dict) -> list`."""
 
 
+class EndpointSpec(Record):
+    """An HTTP service that scores; the driver is its client."""
+
+    url: Annotated[str, Field(pattern=URL, max_length=2048)]
+    """Address of the service."""
+    api_key_env: VariableName | None = None
+    """Environment variable of the driver with the key, sent as a bearer token; none when absent."""
+    max_concurrent: PositiveInt = 64
+    """Requests at a time."""
+
+
+class HttpRewardSpec(EndpointSpec):
+    """A reward server with the protocol of OpenRLHF, one request for each group."""
+
+
+def _pattern(text: str) -> str:
+    try:
+        groups = re.compile(text).groups
+    except re.error as error:
+        raise PydanticCustomError(
+            "pattern", "must be a regular expression: {e}", {"e": str(error)}
+        ) from None
+    if groups > 1:
+        raise PydanticCustomError("pattern", "must have at most one group")
+    return text
+
+
+class JudgeSpec(EndpointSpec):
+    """A model behind an OpenAI-compatible API, asked once for each completion.
+
+    `url` ends before `/chat/completions`, as in `http://judge:8000/v1`.
+    """
+
+    model: NonEmptyStr
+    """Name of the model at the endpoint."""
+    prompt: Template
+    """Message to the judge, with `{prompt}`, `{completion}`, `{answer}` and the row's columns."""
+    pattern: Annotated[NonEmptyStr, AfterValidator(_pattern)]
+    """Regular expression of the score in the judge's message: its group, of the last match."""
+    max_score: PositiveFloat = 1.0
+    """Score that counts as 1; 0 counts as 0."""
+    scores: dict[NonEmptyStr, float] = Field(default_factory=dict)
+    """Score of each text that the pattern may find, where it does not find numbers."""
+    temperature: NonNegativeFloat = 0.0
+    """Sampling temperature of the judge."""
+    max_tokens: PositiveInt = 1024
+    """Maximum length of the judge's message in tokens."""
+
+
 class RewardPartSpec(Record):
     name: Annotated[str, Field(pattern=PART_NAME, max_length=63)]
     """Label of the part in metrics and rollouts."""
@@ -44,6 +98,10 @@ class RewardPartSpec(Record):
     """Factor of this part in the reward; 0 only records it."""
     custom: CustomRewardSpec | None = None
     """A function of your own; only with type custom."""
+    http: HttpRewardSpec | None = None
+    """A reward server; only with type http."""
+    judge: JudgeSpec | None = None
+    """A model that scores; only with type judge."""
     timeout_seconds: PositiveFloat | None = None
     """Deadline of this part for one completion; the reward's when absent."""
 
@@ -53,6 +111,10 @@ class RewardSpec(Record):
     """How a completion is scored, where the reward is a single part."""
     custom: CustomRewardSpec | None = None
     """A function of your own; only with type custom."""
+    http: HttpRewardSpec | None = None
+    """A reward server; only with type http."""
+    judge: JudgeSpec | None = None
+    """A model that scores; only with type judge."""
     parts: Annotated[tuple[RewardPartSpec, ...], Field(max_length=16)] = ()
     """The reward as a weighted sum, in place of `type`. The first part gives accuracy, system
     prompt and stop strings."""
@@ -81,6 +143,8 @@ class RewardPart:
     type: RewardType
     weight: float
     custom: CustomRewardSpec | None
+    http: HttpRewardSpec | None
+    judge: JudgeSpec | None
     timeout_seconds: float
     timeout_field: str
     allow_unconfined: bool
@@ -101,6 +165,8 @@ def resolve_reward(spec: RewardSpec, field: str = "spec.reward") -> tuple[Reward
             type=part.type,
             weight=part.weight,
             custom=part.custom,
+            http=part.http,
+            judge=part.judge,
             timeout_seconds=spec.timeout_seconds if own is None else own,
             timeout_field=f"{field if own is None else path}.timeoutSeconds",
             allow_unconfined=spec.allow_unconfined,
@@ -110,5 +176,12 @@ def resolve_reward(spec: RewardSpec, field: str = "spec.reward") -> tuple[Reward
     if spec.parts:
         return tuple(resolved(p, f"{field}.parts[{i}]") for i, p in enumerate(spec.parts))
     weight = RIGHT_REWARD if spec.type in _BUILT_IN else 1.0
-    whole = RewardPartSpec(name=spec.type, type=spec.type, weight=weight, custom=spec.custom)
+    whole = RewardPartSpec(
+        name=spec.type,
+        type=spec.type,
+        weight=weight,
+        custom=spec.custom,
+        http=spec.http,
+        judge=spec.judge,
+    )
     return (resolved(whole, field),)

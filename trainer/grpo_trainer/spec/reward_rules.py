@@ -10,7 +10,11 @@ from .rule import Rule
 if TYPE_CHECKING:
     from .job import GRPOJobSpec
 
-_RECORDS = {RewardType.CUSTOM: "{{module, function}}"}
+_RECORDS = {
+    RewardType.CUSTOM: "{{module, function}}",
+    RewardType.HTTP: "{{url}}",
+    RewardType.JUDGE: "{{url, model, prompt, pattern}}",
+}
 """Types with a record of their own, named after the type, and its required fields."""
 
 

@@ -1,0 +1,50 @@
+"""Texts with `{name}` places, which rows and completions fill."""
+
+from collections.abc import Mapping
+from string import Formatter
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, StringConstraints
+from pydantic_core import PydanticCustomError
+
+MAX_TEMPLATE_LENGTH = 32768
+
+
+def places(text: str) -> frozenset[str]:
+    """The names of a template; raises ValueError if it is none.
+
+    A place is a name in braces. Attributes, indices, conversions and formats are refused: they
+    would reach into objects.
+    """
+    names = set()
+    try:
+        for _, name, form, conversion in Formatter().parse(text):
+            if name is None:
+                continue
+            if not name.isidentifier() or form or conversion:
+                raise ValueError(f"{{{name}}} is not a name")
+            names.add(name)
+    except ValueError as error:
+        raise ValueError(f"{error}; write {{{{ and }}}} for braces") from None
+    return frozenset(names)
+
+
+def fill(text: str, values: Mapping[str, Any]) -> str:
+    """The template with its places filled; raises KeyError for a name without a value."""
+    return text.format_map({name: str(values[name]) for name in places(text)})
+
+
+def _valid(text: str) -> str:
+    try:
+        places(text)
+    except ValueError as error:
+        reason = {"e": str(error)}
+        raise PydanticCustomError("template", "must be a template: {e}", reason) from None
+    return text
+
+
+Template = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=MAX_TEMPLATE_LENGTH),
+    AfterValidator(_valid),
+]
