@@ -25,6 +25,8 @@ SHORT_RUN := $(addprefix tests/trainer/test_runs.py::,test_a_run_trains_every_pr
 
 MANIFEST ?= examples/quickstart.yaml
 BACKEND ?=
+# fsdp is a backend of the consumers, the others are of the producers.
+BACKEND_ARGS = $(if $(filter fsdp,$(BACKEND)),--set spec.consumers.backend=fsdp,$(addprefix --backend ,$(BACKEND)))
 RUN_ARGS ?=
 
 export UV_CACHE_DIR := $(CACHE)/uv-cache
@@ -39,8 +41,8 @@ help: ## list the targets
 setup: $(READY) ## build the environment
 
 .PHONY: run
-run: $(READY) $(if $(filter vllm,$(BACKEND)),$(VLLM_READY)) ## train on this machine (MANIFEST, BACKEND, RUN_ARGS)
-	.venv/bin/grpo run $(MANIFEST) $(if $(BACKEND),--backend $(BACKEND)) $(RUN_ARGS)
+run: $(READY) $(if $(filter vllm fsdp,$(BACKEND)),$(VLLM_READY)) ## train on this machine (MANIFEST, BACKEND=vllm or fsdp, RUN_ARGS)
+	.venv/bin/grpo run $(MANIFEST) $(BACKEND_ARGS) $(RUN_ARGS)
 
 # $(call stage,NAME,COMMAND) runs COMMAND and adds its time to the table that pytest prints at its end.
 stage = TIMEFORMAT='%R s  %U s user  %S s system  $(1)'; { time { $(2); } 2>&3; } 3>&2 2>>$(STAGES)

@@ -19,9 +19,9 @@ class Images:
     """Default images of the pods, and the Ray in them."""
 
     trainer: str = "grpo-trainer:latest"
-    """Head, consumers, and producers of the transformers backend."""
+    """Head, consumers, and producers of the transformers backend, with ColossalAI."""
     vllm: str = "grpo-trainer-vllm:latest"
-    """Producers of the vllm backend."""
+    """Producers of the vllm backend; with consumers by FSDP all pods."""
     ray_version: str = "2.60.0"
 
 

@@ -1,5 +1,6 @@
 """Training processes of the layout tests: what they are asked to do, and how they are started."""
 
+import math
 import os
 import pickle
 import socket
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
 from grpo_trainer.algorithm.batching import build_step
 from grpo_trainer.consumer.parallel_dims import ParallelDims
@@ -61,7 +63,7 @@ def steps(options: PolicyOptions, first: int = 0, last: int = STEPS) -> tuple:
     return tuple(built[first:])
 
 
-def run(jobs: list[LayoutJob], world: int) -> None:
+def run(jobs: list[LayoutJob], world: int, python: Path = Path(sys.executable)) -> None:
     """Run the jobs in `world` fresh processes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -70,7 +72,7 @@ def run(jobs: list[LayoutJob], world: int) -> None:
     path.write_bytes(pickle.dumps(jobs))
     tests = str(Path(__file__).parents[1])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": tests}
-    command = [sys.executable, str(WORKER), str(path)]
+    command = [str(python), "-W", "ignore", str(WORKER), str(path)]
     processes = [
         subprocess.Popen(
             [*command, str(rank), str(port)],
@@ -102,3 +104,16 @@ def weights(directory: Path) -> dict[str, torch.Tensor]:
     for path in sorted(directory.glob("stage-*.safetensors")):
         merged |= load_file(path)
     return merged
+
+
+def departure(path: Path, truth: Path, model: Path) -> float:
+    """How far a path's end is from the true one, as a part of the way from the model.
+
+    Not element by element: where a gradient is hardly more than rounding, Adam makes a step of it.
+    """
+    ends, true_ends = weights(path), weights(truth)
+    assert ends.keys() == true_ends.keys()
+    start = AutoModelForCausalLM.from_pretrained(model).state_dict()
+    apart = (torch.dist(ends[name], end) for name, end in true_ends.items())
+    way = (torch.dist(start[name], end) for name, end in true_ends.items())
+    return math.hypot(*map(float, apart)) / math.hypot(*map(float, way))

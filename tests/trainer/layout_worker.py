@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.distributed.tensor import DTensor
 
 from grpo_trainer.algorithm.batching import MicroBatch
 from grpo_trainer.consumer.backend import TrainingBackend, open_backend
@@ -46,29 +47,37 @@ def run(job, rank: int, meeting: Rendezvous) -> None:
 
 
 def allocated(backend: TrainingBackend) -> dict[str, int]:
-    """Bytes of the tensors that this rank of ColossalAI holds between two steps."""
-    optimizer = backend.policy.optimizer.optim
+    """Bytes of the tensors that this rank holds between two steps."""
+    optimizer = backend.policy.optimizer.optim if hasattr(backend, "policy") else backend.optimizer
     weights = {id(p): p for p in backend.module.parameters()}
     updated = [p for group in optimizer.param_groups for p in group["params"]]
     moments = [optimizer.state[p][name] for p in updated for name in ("exp_avg", "exp_avg_sq")]
     return {
-        "weights": sum(p.nbytes for p in weights.values()),
-        "masters": sum(p.nbytes for p in updated if id(p) not in weights),
-        "moments": sum(moment.nbytes for moment in moments),
+        "weights": sum(local(p).nbytes for p in weights.values()),
+        "masters": sum(local(p).nbytes for p in updated if id(p) not in weights),
+        "moments": sum(local(moment).nbytes for moment in moments),
     }
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a tensor that is on this rank."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 @contextmanager
 def poisoned(backend: TrainingBackend) -> Iterator[None]:
-    """One element of one gradient is NaN."""
+    """The gradient of one embedding has an element that is NaN."""
 
     def poison(gradient: torch.Tensor) -> torch.Tensor:
         found = gradient.clone()
         found.view(-1)[0] = float("nan")
         return found
 
-    parameter = next(p for p in backend.module.parameters() if p.requires_grad)
-    hook = parameter.register_hook(poison)
+    def poison_output(_module, _inputs, output: torch.Tensor) -> None:
+        output.register_hook(poison)
+
+    # Not of a parameter: those of FSDP receive their gradients without autograd.
+    hook = backend.module.get_input_embeddings().register_forward_hook(poison_output)
     yield
     hook.remove()
 
@@ -84,10 +93,15 @@ def write_scores(backend: TrainingBackend, job, rank: int) -> None:
     for name, reference in (("policy", False), ("reference", True)):
         for logprobs in backend.logprobs([batch], reference=reference):
             found[name] = logprobs[:, 1:].numpy()
-        module = backend.policy.reference.module if reference else backend.module
+        module = reference_module(backend) if reference else backend.module
         dtypes = {str(b.dtype) for n, b in module.named_buffers() if "inv_freq" in n}
         found[f"{name}_buffers"] = np.array(sorted(dtypes))
     np.savez(job.directory / f"scores-{rank}.npz", **found)
+
+
+def reference_module(backend: TrainingBackend) -> torch.nn.Module:
+    fsdp = hasattr(backend, "reference_module")
+    return backend.reference_module if fsdp else backend.policy.reference.module
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ transformers; a saved and restored run continues exactly.
 """
 
 import json
-import math
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from grpo_trainer.algorithm.totals import LossSums
 from grpo_trainer.consumer.parallel_dims import ParallelDims
 from grpo_trainer.spec import Dtype
-from support.layouts import job, options, run, steps, weights
+from support.layouts import departure, job, options, run, steps, weights
 from support.models import save_random_model
 
 LAYOUTS = {
@@ -54,19 +53,6 @@ def results(directory: Path, rank: int = 0) -> list[dict]:
 def difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
     assert a.keys() == b.keys()
     return max(float((a[name].float() - b[name].float()).abs().max()) for name in a)
-
-
-def departure(path: Path, truth: Path, model: Path) -> float:
-    """How far a path's end is from the true one, as a part of the way from the model.
-
-    Not element by element: where a gradient is hardly more than rounding, Adam makes a step of it.
-    """
-    ends, true_ends = weights(path), weights(truth)
-    assert ends.keys() == true_ends.keys()
-    start = AutoModelForCausalLM.from_pretrained(model).state_dict()
-    apart = (torch.dist(ends[name], end) for name, end in true_ends.items())
-    way = (torch.dist(start[name], end) for name, end in true_ends.items())
-    return math.hypot(*map(float, apart)) / math.hypot(*map(float, way))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,7 @@
-"""The Python environment of vLLM producers, whose libraries conflict with the trainer's.
+"""The second Python environment, whose libraries conflict with ColossalAI's.
+
+It has vLLM and transformers 5. With consumers by FSDP the whole run uses it, driver and producers
+included; with consumers by ColossalAI only vLLM producers do.
 
 Ray does not check an actor's environment: it waits for a missing interpreter without end, and
 another version of Ray fails later, and elsewhere. So the environment is checked first.
@@ -9,13 +12,16 @@ import os
 import platform
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from grpo_trainer.errors import InvalidInputError, invalid
+from grpo_trainer.spec import Backend, ConsumerBackend, GRPOJobSpec
 
 VARIABLE = "GRPO_VLLM_PYTHON"
+FSDP_TRANSFORMERS = 5
+"""Major version of the first transformers with distributed loading."""
 PROBE_SECONDS = 180.0
 """Deadline of importing vLLM, which takes long on a cold disk."""
 
@@ -28,9 +34,24 @@ print("\\n" + json.dumps(found))
 
 
 def vllm_python() -> Path:
-    """The interpreter for vLLM producers: that of GRPO_VLLM_PYTHON, else of the environment beside
-    this one whose name ends in `-vllm`."""
+    """The interpreter of the second environment: that of GRPO_VLLM_PYTHON, else of the environment
+    beside this one whose name ends in `-vllm`."""
     return Path(os.environ.get(VARIABLE) or Path(f"{sys.prefix}-vllm") / "bin" / "python")
+
+
+def has_fsdp() -> bool:
+    """Whether this interpreter can run a job with consumers by FSDP: it has transformers 5."""
+    try:
+        return int(version("transformers").split(".")[0]) >= FSDP_TRANSFORMERS
+    except PackageNotFoundError:
+        return False
+
+
+def producer_python(spec: GRPOJobSpec) -> Path | None:
+    """The interpreter of producers on one machine; None is that of the driver."""
+    vllm = spec.producers.backend is Backend.VLLM
+    fsdp = spec.consumers.backend is ConsumerBackend.FSDP
+    return vllm_python() if vllm and not fsdp else None
 
 
 def check_vllm_python(python: Path, deadline_seconds: float = PROBE_SECONDS) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from grpo_trainer.spec import CPU, Backend, GRPOJobSpec
+from grpo_trainer.spec import CPU, Backend, ConsumerBackend, GRPOJobSpec
 from grpo_trainer.spec.base import Record
 from grpo_trainer.spec.cluster import ConsumersSpec, PodPoolSpec, ProducersSpec
 
@@ -129,8 +129,10 @@ def _container(
 
 
 def _default_image(spec: GRPOJobSpec, role: Role, settings: Settings) -> str:
+    """With consumers by FSDP one image serves all roles; the driver is in the head."""
     vllm = role is Role.PRODUCER and spec.producers.backend is Backend.VLLM
-    return settings.images.vllm if vllm else settings.images.trainer
+    fsdp = spec.consumers.backend is ConsumerBackend.FSDP
+    return settings.images.vllm if vllm or fsdp else settings.images.trainer
 
 
 def _resources(pool: PodPoolSpec) -> Object:

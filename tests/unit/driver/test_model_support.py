@@ -15,13 +15,14 @@ import transformers
 
 from grpo_trainer.driver.model_support import (
     HYBRID_MODEL_TYPES,
+    _check_weights,
     check_architecture,
     check_token_ids,
     padding_id,
 )
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.messages import Message, Prompt, Row
-from grpo_trainer.spec import GRPOJobSpec
+from grpo_trainer.spec import Backend, GRPOJobSpec
 
 POLICIES = """
 import transformers
@@ -71,6 +72,41 @@ def test_ddp_and_zero_train_every_causal_language_model(dtype, consumers) -> Non
 @pytest.mark.parametrize("consumers", [{}, {"tensorParallelSize": 2}, {"pipelineParallelSize": 2}])
 def test_a_type_with_a_policy_is_supported_in_every_layout(consumers) -> None:
     check_architecture(spec(**consumers), transformers.Qwen2Config())
+
+
+@pytest.mark.parametrize("consumers", [{}, {"tensorParallelSize": 2}])
+def test_fsdp_trains_types_without_a_policy(consumers) -> None:
+    check_architecture(spec(backend="fsdp", **consumers), transformers.Qwen3Config())
+
+
+def test_fsdp_splits_only_layers_that_have_a_plan() -> None:
+    split = spec(backend="fsdp", tensorParallelSize=2)
+    with pytest.raises(InvalidInputError, match=r"must be 1: .* no plan .* of gpt2"):
+        check_architecture(split, transformers.GPT2Config())
+
+
+def test_fsdp_splits_only_into_as_many_parts_as_divide_the_heads() -> None:
+    split = spec(backend="fsdp", tensorParallelSize=2)
+    odd = transformers.Qwen3Config(num_attention_heads=9, num_key_value_heads=3)
+    with pytest.raises(InvalidInputError, match=r"must divide the number of key-value heads .*3"):
+        check_architecture(split, odd)
+
+
+def test_quantized_weights_are_refused() -> None:
+    config = transformers.Qwen2Config(quantization_config={"quant_method": "awq"})
+    with pytest.raises(InvalidInputError, match="they are quantized"):
+        check_architecture(spec(backend="fsdp"), config)
+
+
+def test_gpt_oss_is_refused_with_vllm_whose_experts_ignore_updates() -> None:
+    config = transformers.Qwen2Config()
+    config.model_type = "gpt_oss"
+    job = spec(backend="fsdp")
+    vllm = job.model_copy(
+        update={"producers": job.producers.model_copy(update={"backend": Backend.VLLM})}
+    )
+    with pytest.raises(InvalidInputError, match=r"spec\.producers\.backend: .* with gpt_oss"):
+        _check_weights(vllm, config)
 
 
 def test_a_model_that_generates_no_text_is_refused() -> None:

@@ -212,6 +212,7 @@ def test_images_follow_role_and_backend():
 
     assert images() == ["trainer:1"] * 3
     assert images(producers={"backend": "vllm"}) == ["trainer:1", "vllm:1", "trainer:1"]
+    assert images(consumers={"backend": "fsdp"}) == ["vllm:1"] * 3
     assert images(consumers={"image": "own"})[2] == "own"
 
 

@@ -72,6 +72,16 @@ RULES = [
         "parallelism, or set model.dtype: bfloat16",
     ),
     (
+        {"consumers": {"backend": "fsdp", "zeroStage": 2}},
+        "consumers.zeroStage: Invalid value: 2: must be 0 with backend fsdp, which shards "
+        "parameters, gradients and optimizer state over all processes",
+    ),
+    (
+        {"consumers": {"backend": "fsdp", "pipelineParallelSize": 2}},
+        "consumers.pipelineParallelSize: Invalid value: 2: must be 1 with backend fsdp; use "
+        "tensorParallelSize, or backend: colossalai",
+    ),
+    (
         {"batch": {"trainBatchSize": 30}},
         "batch.trainBatchSize: Invalid value: 30: must be a multiple of trainMinibatchSize (8)",
     ),

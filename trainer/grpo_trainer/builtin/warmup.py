@@ -39,7 +39,7 @@ def write_model(directory: Path, recipe: Recipe, on_progress: OnProgress) -> Non
     Raises RuntimeError if the accuracy is below the recipe's after all rounds.
     """
     tokenizer = build_tokenizer()
-    tokenizer.save_pretrained(directory)  # before its use, which changes its padding
+    _save_tokenizer(tokenizer, directory)  # before its use, which changes its padding
     model = build_model(recipe, tokenizer)
     accuracy = _train(model, tokenizer, recipe, on_progress)
     if accuracy < recipe.min_accuracy:
@@ -50,6 +50,20 @@ def write_model(directory: Path, recipe: Recipe, on_progress: OnProgress) -> Non
     model.save_pretrained(directory)
     made = {**asdict(recipe), "held_out_accuracy": accuracy}
     (directory / "recipe.json").write_text(json.dumps(made, indent=2) + "\n")
+
+
+def _save_tokenizer(tokenizer: PreTrainedTokenizerFast, directory: Path) -> None:
+    """Save it so that both transformers 4 and 5 can read it, which share the cache.
+
+    Version 5 writes names that version 4 does not have, and reads those of version 4.
+    """
+    tokenizer.save_pretrained(directory)
+    file = directory / "tokenizer_config.json"
+    config = json.loads(file.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    special = config.pop("extra_special_tokens", None)
+    if isinstance(special, list):
+        config["additional_special_tokens"] = special
+    file.write_text(json.dumps(config, indent=2) + "\n")
 
 
 def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
@@ -161,7 +175,9 @@ def _encode(
     answered = list(answered)
     prompts = {
         (a, b): tokenizer.apply_chat_template(
-            [{"role": "user", "content": question(a, b)}], add_generation_prompt=True
+            [{"role": "user", "content": question(a, b)}],
+            add_generation_prompt=True,
+            return_dict=False,
         )
         for a, b in {(a, b) for a, b, _ in answered}
     }

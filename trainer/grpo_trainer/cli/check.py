@@ -112,7 +112,7 @@ def _directory(start: Start) -> str:
 
 
 def _machine(start: Start) -> str:
-    check_trainer()
+    check_trainer(start.job.spec)
     check_port(start)
     check_engine(start.job.spec, start.options)
     return f"port {start.options.port}, engine {start.job.spec.producers.backend}"

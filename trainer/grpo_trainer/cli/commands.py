@@ -20,6 +20,7 @@ from .start import (
     check_port,
     check_trainer,
     create_run_dir,
+    enter_environment,
     has_metrics,
     start_of,
 )
@@ -39,7 +40,8 @@ def run(arguments: Namespace) -> int:
 
         print(plan_text(start), end="")
         return ExitCode.SUCCESS
-    check_trainer()
+    enter_environment(start, arguments)
+    check_trainer(start.job.spec)
     check_port(start)
     check_engine(start.job.spec, start.options)
     directory = start.options.run_dir
@@ -60,7 +62,9 @@ def check(arguments: Namespace) -> int:
     """Check what a run needs, without starting one."""
     from .check import check_start
 
-    return check_start(start_of(arguments, datetime.now()))
+    start = start_of(arguments, datetime.now())
+    enter_environment(start, arguments)
+    return check_start(start)
 
 
 def data(arguments: Namespace) -> int:

@@ -1,17 +1,27 @@
 """What a run starts from: job, options and run directory, checked before anything is created."""
 
 import errno
+import os
 import socket
+import sys
 from argparse import Namespace
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..environment import VARIABLE, vllm_python
+import yaml
+
+from ..environment import (
+    FSDP_TRANSFORMERS,
+    VARIABLE,
+    has_fsdp,
+    producer_python,
+    vllm_python,
+)
 from ..errors import InvalidInputError, invalid
 from ..options import RunOptions
-from ..spec import Backend, GRPOJob, GRPOJobSpec
+from ..spec import ConsumerBackend, GRPOJob, GRPOJobSpec
 from .jobs import given_flags, job_of, options_of
 from .manifests import read_document
 from .resume import spec_differences
@@ -96,9 +106,39 @@ def refuse_foreign_checkpoints(options: RunOptions) -> None:
         )
 
 
-def check_trainer() -> None:
+def enter_environment(start: Start, arguments: Namespace) -> None:
+    """Replace this process by the same command in the environment that the consumers need.
+
+    Returns where this is that environment. Raises InvalidInputError if there is none.
+    """
+    if start.job.spec.consumers.backend is not ConsumerBackend.FSDP or has_fsdp():
+        return
+    python = vllm_python()
+    if not python.exists():
+        must = (
+            "must be colossalai, or have an environment of its own on this machine. Run `make "
+            f"run BACKEND=fsdp` in a checkout to build it, or set {VARIABLE} to a Python with "
+            f"transformers {FSDP_TRANSFORMERS}; there is none at {python}"
+        )
+        raise InvalidInputError(invalid("spec.consumers.backend", "fsdp", must))
+    if arguments.file == "-":  # it was read
+        _refill_stdin(yaml.safe_dump(start.job.to_manifest()))
+    sys.stdout.flush()
+    os.execv(python, [str(python), "-m", "grpo_trainer.cli", *sys.argv[1:]])
+
+
+def _refill_stdin(text: str) -> None:
+    with os.fdopen(os.memfd_create("manifest"), "w+") as file:
+        file.write(text)
+        file.seek(0)
+        os.dup2(file.fileno(), 0)
+
+
+def check_trainer(spec: GRPOJobSpec) -> None:
     """Raises InvalidInputError if only the light part of the package is installed."""
-    missing = [name for name in ("colossalai", "ray", "torch") if find_spec(name) is None]
+    colossalai = spec.consumers.backend is ConsumerBackend.COLOSSALAI
+    needed = (*(("colossalai",) if colossalai else ()), "ray", "torch")
+    missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise InvalidInputError(
             f"grpo run: needs {', '.join(missing)}; install grpo-operator[trainer]"
@@ -126,12 +166,12 @@ def check_port(start: Start) -> None:
 
 def check_engine(spec: GRPOJobSpec, options: RunOptions) -> None:
     """Raises InvalidInputError if vLLM has no environment on this machine."""
-    local = options.ray_address is None
-    if not local or spec.producers.backend is not Backend.VLLM or vllm_python().exists():
+    python = producer_python(spec)
+    if options.ray_address is not None or python is None or python.exists():
         return
     must = (
         "must be transformers, or have an environment of its own on this machine. Run `make "
         "run BACKEND=vllm` in a checkout to build it, or set "
-        f"{VARIABLE} to a Python with vLLM; there is none at {vllm_python()}"
+        f"{VARIABLE} to a Python with vLLM; there is none at {python}"
     )
     raise InvalidInputError(invalid("spec.producers.backend", "vllm", must))

@@ -148,3 +148,7 @@ def open_backend(options: PolicyOptions, meeting: Rendezvous) -> TrainingBackend
             from .colossalai.backend import ColossalAIBackend
 
             return ColossalAIBackend(options, meeting)
+        case ConsumerBackend.FSDP:
+            from .fsdp.backend import FsdpBackend
+
+            return FsdpBackend(options, meeting)

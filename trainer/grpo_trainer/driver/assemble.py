@@ -19,6 +19,7 @@ from grpo_trainer.reporting import Reporter, RunPaths
 from grpo_trainer.rewards import Scorer
 from grpo_trainer.rollout.engine import EngineOptions
 from grpo_trainer.spec import (
+    ConsumerBackend,
     GRPOJobSpec,
     ResolvedAlgorithm,
     WeightTransport,
@@ -222,6 +223,7 @@ def _consumers(
         spec.consumers.tensor_parallel_size,
         spec.consumers.pipeline_parallel_size,
         spec.consumers.zero_stage,
+        sharded_parameters=spec.consumers.backend is ConsumerBackend.FSDP,
     )
     device = device_for(spec.consumers.accelerator, placement.options)
     group = ConsumerGroup(
@@ -258,6 +260,7 @@ def _policy_factory(
     def options(rank: int, weights: str) -> PolicyOptions:
         return PolicyOptions(
             dims=dims,
+            backend=spec.consumers.backend,
             rank=rank,
             model_path=weights,
             reference_path=prepared.model_path if algorithm.kl_coefficient > 0 else None,

@@ -3,7 +3,7 @@
 HybridParallelPlugin trains bfloat16 without ZeRO, and tensor and pipeline parallelism; it needs a
 policy for the model type, and the table has the types whose policy works with this trainer.
 TorchDDPPlugin (float32) and LowLevelZeroPlugin (ZeRO 1 and 2) train every causal language model of
-transformers.
+transformers 4.51, FSDP every one of transformers 5, split by the plans of its classes.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from grpo_trainer.consumer.colossalai.plugin import PluginKind, plugin_kind
 from grpo_trainer.consumer.parallel_dims import ParallelDims
 from grpo_trainer.errors import InvalidInputError, invalid
 from grpo_trainer.messages import Prompt
-from grpo_trainer.spec import GRPOJobSpec
+from grpo_trainer.spec import Backend, ConsumerBackend, GRPOJobSpec
 
 _TOKENIZER = "spec.model.tokenizerPath"
 
@@ -36,7 +36,11 @@ def check_architecture(spec: GRPOJobSpec, config: Any) -> None:
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not remote:
         must = f"must be a causal language model of the installed transformers, not {kind!r}"
         raise InvalidInputError(invalid("spec.model.path", path, must))
+    _check_weights(spec, config)
     consumers = spec.consumers
+    if consumers.backend is ConsumerBackend.FSDP:
+        _check_tensor_parallel(spec, config)
+        return
     dims = ParallelDims(
         spec.consumer_processes,
         consumers.tensor_parallel_size,
@@ -50,6 +54,31 @@ def check_architecture(spec: GRPOJobSpec, config: Any) -> None:
         f"{', '.join(sorted(HYBRID_MODEL_TYPES))}; for {kind!r} set {_alternative(spec)}"
     )
     raise InvalidInputError(invalid("spec.model.path", path, must))
+
+
+def _check_weights(spec: GRPOJobSpec, config: Any) -> None:
+    """Raise InvalidInputError for models whose weights cannot be trained or sent to producers."""
+    if getattr(config, "quantization_config", None) is not None:
+        must = "must have weights in float32, float16 or bfloat16; they are quantized"
+        raise InvalidInputError(invalid("spec.model.path", spec.model.path, must))
+    if config.model_type == "gpt_oss" and spec.producers.backend is Backend.VLLM:
+        must = "must be transformers with gpt_oss: vLLM ignores updates of its experts"
+        raise InvalidInputError(invalid("spec.producers.backend", "vllm", must))
+
+
+def _check_tensor_parallel(spec: GRPOJobSpec, config: Any) -> None:
+    """Raise InvalidInputError where transformers cannot split the layers as FSDP consumers ask."""
+    size, text = spec.consumers.tensor_parallel_size, config.get_text_config()
+    field = "spec.consumers.tensorParallelSize"
+    if size == 1:
+        return
+    if not getattr(text, "base_model_tp_plan", None):
+        must = f"must be 1: transformers has no plan for tensor parallelism of {config.model_type}"
+        raise InvalidInputError(invalid(field, size, must))
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    if heads % size:
+        must = f"must divide the number of key-value heads of {spec.model.path} ({heads})"
+        raise InvalidInputError(invalid(field, size, must))
 
 
 def _layout_text(spec: GRPOJobSpec) -> str:
@@ -71,7 +100,7 @@ def _alternative(spec: GRPOJobSpec) -> str:
         changes.append("consumers.pipelineParallelSize: 1")
     if consumers.zero_stage == 0:
         changes.append("consumers.zeroStage: 1 (or 2)")
-    return ", ".join(changes)
+    return f"{', '.join(changes)}, or consumers.backend: fsdp"
 
 
 def padding_id(tokenizer: Any, vocabulary: int) -> int:

@@ -14,6 +14,7 @@ from grpo_trainer.data import (
     load_rows,
     unopened_prompts,
 )
+from grpo_trainer.environment import FSDP_TRANSFORMERS, has_fsdp
 from grpo_trainer.environments.chat import check_conversation
 from grpo_trainer.environments.running import RunningEnvironment
 from grpo_trainer.errors import InvalidInputError, invalid
@@ -219,5 +220,7 @@ def load_generation_config(path: str) -> Any | None:
 
 def _invalid_model(path: str, part: str, error: Exception) -> InvalidInputError:
     reason = str(error).splitlines()[0] if str(error) else repr(error)
+    if "does not recognize this architecture" in reason and not has_fsdp():
+        reason += f" consumers.backend: fsdp has transformers {FSDP_TRANSFORMERS}."
     must = f"must be a model with a {part} that can be loaded: {reason}"
     return InvalidInputError(invalid("spec.model.path", path, must))

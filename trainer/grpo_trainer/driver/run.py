@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TextIO
 
 from grpo_trainer.builtin import OnProgress
-from grpo_trainer.environment import check_vllm_python, vllm_python
+from grpo_trainer.environment import check_vllm_python, producer_python
 from grpo_trainer.environments.running import RunningEnvironment, running_environment
 from grpo_trainer.events import Outcome, Summary
 from grpo_trainer.options import RunOptions
 from grpo_trainer.reporting import Reporter, RunPaths, open_reporter
 from grpo_trainer.rewards import Scorer
-from grpo_trainer.spec import Backend, ExitCode, GRPOJob, GRPOJobSpec, resolve_plan
+from grpo_trainer.spec import ExitCode, GRPOJob, GRPOJobSpec, resolve_plan
 
 from .assemble import Placement, assemble, autoscaler_of, evaluator_of, producer_pool
 from .checkpoints import Checkpoint, CheckpointStore, read_checkpoint
@@ -181,9 +181,9 @@ class _Run:
             await scorer.close()
 
     def _producer_python(self) -> Path | None:
-        """The interpreter with vLLM on this machine; in a cluster it is in the producers' image."""
+        """The producers' interpreter on this machine; in a cluster it is that of their image."""
         local = self._options.ray_address is None
-        return vllm_python() if local and self._spec.producers.backend is Backend.VLLM else None
+        return producer_python(self._spec) if local else None
 
     def _on_warm_up(self) -> OnProgress:
         """Report the training of a built-in model, from its thread, and end it on a drain."""

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
-from transformers.modeling_utils import no_init_weights
 from transformers.utils import is_flash_attn_2_available
 
 from grpo_trainer.weights import TensorEntry, WeightBundle
@@ -16,6 +15,11 @@ from grpo_trainer.weights import TensorEntry, WeightBundle
 from .end_of_turn import end_of_turn_ids
 from .engine import EngineOptions
 from .generation_config import read_generation_config
+
+try:
+    from transformers.initialization import no_init_weights
+except ModuleNotFoundError:  # transformers 4
+    from transformers.modeling_utils import no_init_weights
 
 
 def build_model(options: EngineOptions) -> PreTrainedModel:

@@ -29,6 +29,7 @@ class Backend(StrEnum):
 
 class ConsumerBackend(StrEnum):
     COLOSSALAI = "colossalai"
+    FSDP = "fsdp"
 
 
 class WeightUpdate(StrEnum):
@@ -145,6 +146,8 @@ class ConsumersSpec(PodPoolSpec):
     """Training pods."""
     processes_per_replica: PositiveInt = 2
     """Training processes in a pod, one accelerator each."""
+    backend: ConsumerBackend = ConsumerBackend.COLOSSALAI
+    """Training library: ColossalAI, or FSDP2 with the models of transformers 5."""
     tensor_parallel_size: PositiveInt = 1
     """Processes that share each layer."""
     pipeline_parallel_size: PositiveInt = 1

@@ -6,7 +6,7 @@ API server refuses the same manifests with the same words.
 
 from typing import TYPE_CHECKING
 
-from .cluster import Backend, WeightUpdate
+from .cluster import Backend, ConsumerBackend, WeightUpdate
 from .environment_rules import ENVIRONMENT_RULES
 from .faults import Fault, FaultKind, invalid
 from .pod_rules import POD_RULES
@@ -31,6 +31,13 @@ _MINIBATCH_SAMPLES = Operand(
     lambda spec: spec.batch.train_minibatch_size * spec.sampling.num_generations,
 )
 
+_COLOSSALAI = "self.consumers.backend == 'colossalai'"
+
+
+def _fsdp(spec: "GRPOJobSpec") -> bool:
+    return spec.consumers.backend is ConsumerBackend.FSDP
+
+
 _CONSUMERS = (
     Rule(
         field="consumers.processesPerReplica",
@@ -39,6 +46,19 @@ _CONSUMERS = (
         must="replicas x processesPerReplica ({}) must be a multiple of "
         "tensorParallelSize x pipelineParallelSize ({})",
         operands=(_PROCESSES, _PARALLEL),
+    ),
+    Rule(
+        field="consumers.zeroStage",
+        cel=f"{_COLOSSALAI} || self.consumers.zeroStage == 0",
+        holds=lambda s: not _fsdp(s) or s.consumers.zero_stage == 0,
+        must="must be 0 with backend fsdp, which shards parameters, gradients and optimizer state "
+        "over all processes",
+    ),
+    Rule(
+        field="consumers.pipelineParallelSize",
+        cel=f"{_COLOSSALAI} || self.consumers.pipelineParallelSize == 1",
+        holds=lambda s: not _fsdp(s) or s.consumers.pipeline_parallel_size == 1,
+        must="must be 1 with backend fsdp; use tensorParallelSize, or backend: colossalai",
     ),
     Rule(
         field="consumers.zeroStage",

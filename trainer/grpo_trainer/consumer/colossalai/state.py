@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.spec import Dtype
 
 from ..parallel_dims import ParallelDims
+from ..random_states import random_states, set_random_states
 from .policy import Policy
 
 
@@ -37,7 +35,7 @@ def save_state(policy: Policy, directory: Path, step: int) -> None:
             "layout": asdict(policy.options.dims),
             "moments": [dict(optimizer.state[p]) for p in parameters],
             "masters": [p.detach() for p in parameters] if keep_masters else None,
-            "random": _random_states(),
+            "random": random_states(),
         },
         rank_file(directory, policy.options.rank),
     )
@@ -66,25 +64,4 @@ def load_state(policy: Policy, directory: Path) -> None:
             optimizer.state[parameter] = saved["moments"][index]
             if saved["masters"] is not None:
                 parameter.copy_(saved["masters"][index])
-    _set_random_states(saved["random"])
-
-
-def _random_states() -> dict[str, Any]:
-    version, internal, gauss = random.getstate()
-    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    return {
-        "python": [version, list(internal), gauss],
-        "numpy": [name, [int(k) for k in keys], position, has_gauss, cached],
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
-    }
-
-
-def _set_random_states(states: dict[str, Any]) -> None:
-    version, internal, gauss = states["python"]
-    random.setstate((version, tuple(internal), gauss))
-    name, keys, *rest = states["numpy"]
-    np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))
-    torch.set_rng_state(states["torch"].cpu())
-    if states["cuda"] is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"].cpu())
+    set_random_states(saved["random"])
