@@ -135,7 +135,10 @@ _LEARNING = Row(
             "Evaluation accuracy",
             "Accuracy of the newest evaluation of each set: the measure of success. Bad: falls "
             "while the reward rises (overfitting or reward hacking).",
-            (Query(newest("grpo_eval_accuracy", "dataset"), "{{dataset}}"),),
+            (
+                Query(newest("grpo_eval_accuracy", "dataset"), "{{dataset}}"),
+                Query(newest("grpo_eval_pass_at_k", "dataset"), "{{dataset}}, pass@k"),
+            ),
             Unit.SHARE,
             maximum=1,
         ),

@@ -106,7 +106,7 @@ class EvaluatedSample:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """One evaluation set at one step."""
+    """One evaluation set at one step. Completions without a score do not count in the accuracy."""
 
     step: int
     dataset: str
@@ -115,6 +115,11 @@ class EvaluationReport:
     response_tokens_mean: float
     seconds: float
     samples: tuple[EvaluatedSample, ...]
+    samples_per_row: int = 1
+    standard_error: float | None = None
+    """Of the accuracy; None with fewer than two rows."""
+    pass_at: dict[int, float] = field(default_factory=dict)
+    """pass@k by k; empty for one sample of each row."""
 
 
 @dataclass(frozen=True, slots=True)

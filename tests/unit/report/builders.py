@@ -36,7 +36,7 @@ def write_run(directory: Path, *, name: str = "sums", steps: int = 3) -> Path:
         for step in range(1, steps + 1)
     ]
     write_lines(directory / "metrics.jsonl", rows)
-    right = [completion(accuracy=float(i < 3)) for i in range(4)]
+    right = [completion(source=f"row {i}", accuracy=float(i < 3)) for i in range(4)]
     write_lines(directory / "eval" / "held%20out_step_2.jsonl", right)
     write_lines(directory / "rollouts" / "step_1.jsonl", [completion(), completion(reward=None)])
     return directory

@@ -27,7 +27,7 @@ def run(tmp_path):
 def test_the_page_holds_curves_evaluations_completions_and_settings(run):
     (found,) = payload(render_page([load_run(run, LIMIT)], "sums"))["runs"]
     assert found["curves"]["grpo_reward_mean"] == [[1, 2, 3], [0.5, 1.0, 1.5]]
-    assert found["evaluations"] == [["held out", 2, 4, 0.75, 0.25]]
+    assert found["evaluations"] == [["held out", 2, 4, 0.75, 0.25, ""]]
     assert len(found["samples"]) == 6
     assert found["settings"] == {"spec.seed": 1, "spec.sampling.topK": 5}
 

@@ -43,6 +43,7 @@ PUBLISHED = {
     "grpo_gradient_norm": None,
     "grpo_learning_rate": None,
     "grpo_eval_accuracy": "dataset",
+    "grpo_eval_pass_at_k": "dataset",
     "grpo_checkpoint_step": None,
     "grpo_checkpoint_seconds": None,
     "grpo_scoring_errors_total": "reason",

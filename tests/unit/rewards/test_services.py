@@ -22,7 +22,7 @@ from grpo_trainer.rewards.registry import reward_class
 from grpo_trainer.rewards.remote import reach_all
 from grpo_trainer.rewards.scorer import MAX_OUTAGE_SECONDS, MAX_UNSCORED_FIRST
 from grpo_trainer.rewards.worker import Failure
-from grpo_trainer.spec import RewardSpec, resolve_reward
+from grpo_trainer.spec import GRPOJobSpec, RewardSpec, resolve_reward
 from support.services import chat_message, never, service
 
 ROW = Row(
@@ -316,7 +316,7 @@ async def test_a_refusal_counts_more_than_a_service_that_is_not_there():
 
 
 def test_a_reward_without_services_reaches_nothing():
-    reach_services(RewardSpec())
+    reach_services(GRPOJobSpec())
 
 
 def test_rows_without_a_column_of_the_judges_prompt_are_named():

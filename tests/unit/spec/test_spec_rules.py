@@ -131,6 +131,16 @@ RULES = [
         "reward.type: Forbidden: with parts, which replace it",
     ),
     (
+        {"evaluation": {"datasets": {"a": "a"}, "sets": [{"name": "a", "path": "b"}]}},
+        'evaluation.sets: Invalid value: [{"path": "b", "promptColumn": "messages", '
+        '"answerColumn": "gt_answer", "testsColumn": "test_cases", "name": "a"}]: must have a '
+        "different name for each set, datasets included",
+    ),
+    (
+        {"evaluation": {"reward": {"type": "custom"}}},
+        "evaluation.reward.custom: Required value: type custom needs {module, function}",
+    ),
+    (
         {"reward": {"type": "judge"}},
         "reward.judge: Required value: type judge needs {url, model, prompt, pattern}",
     ),

@@ -48,7 +48,7 @@ def check_start(start: Start) -> int:
     state.stage("machine", lambda: _machine(start))
     state.stage("trackers", lambda: _tracking(spec))
     rows = state.stage("data", lambda: _data(spec))
-    if services(spec.reward):
+    if services(spec):
         state.stage("services", lambda: _services(start))
     roles, environment = None, spec.environment
     if environment is not None:
@@ -134,10 +134,10 @@ def _data(spec: GRPOJobSpec) -> Found:
 
 def _services(start: Start) -> str:
     """The services of the reward, unless their check is to be skipped."""
-    addresses = ", ".join(services(start.job.spec.reward))
+    addresses = ", ".join(services(start.job.spec))
     if start.options.skip_checks:
         return f"{addresses} (not called)"
-    reach_services(start.job.spec.reward)
+    reach_services(start.job.spec)
     return addresses
 
 

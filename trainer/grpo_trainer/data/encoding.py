@@ -1,6 +1,6 @@
 """Rows as token ids, by the tokenizer's own chat template."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Protocol
@@ -101,7 +101,7 @@ def unopened_prompts(rows: Sequence[Row]) -> EncodedPrompts:
     return EncodedPrompts(tuple(Prompt(row, nothing) for row in rows), dropped=0)
 
 
-def check_markers(tokenizer: ChatTokenizer, markers: Sequence[str]) -> None:
+def check_markers(tokenizer: ChatTokenizer, markers: Iterable[str]) -> None:
     """Raise InvalidInputError if decoding a completion loses texts that the reward reads."""
     for marker in markers:
         ids = tokenizer.encode(marker, add_special_tokens=False)

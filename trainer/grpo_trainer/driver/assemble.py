@@ -189,17 +189,16 @@ def _environment(spec: GRPOJobSpec, prepared: Prepared) -> EnvironmentOptions | 
     )
 
 
-def evaluator_of(context: RunContext) -> Evaluator | None:
-    """The evaluator, where the spec asks for evaluations."""
+def evaluator_of(context: RunContext, scorer: Scorer) -> Evaluator | None:
+    """The evaluator, where the spec asks for evaluations; `scorer` is that of their reward."""
     prepared, spec = context.prepared, context.spec
     if not prepared.evaluation or spec.evaluation.interval == 0:
         return None
     return Evaluator(
         prepared.evaluation,
-        prepared.evaluation_sampling,
         spec.seed,
         context.evaluations,
-        context.scorer,
+        scorer,
     )
 
 

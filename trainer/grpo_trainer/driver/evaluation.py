@@ -1,20 +1,24 @@
-"""Evaluations: every row of every set once, by one weight version, while training continues."""
+"""Evaluations: every row of every set, by one weight version, while training continues."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from grpo_trainer.data import EncodedPrompts
 from grpo_trainer.events import EvaluatedSample, EvaluationReport
-from grpo_trainer.messages import GenerationRequest, Prompt, Rollout, SamplingParams, Score
+from grpo_trainer.messages import GenerationRequest, Prompt, Rollout
 from grpo_trainer.pipeline import ChangeSignal
 from grpo_trainer.rewards import Scorer
 
 from .background import BackgroundTask
+from .evaluated_sets import EvaluatedSet, evaluated, report, request_key, requests
 from .weight_publisher import WeightPublisher
+
+SCORED_ROWS = 64
+"""Rows that are scored at a time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,15 +95,9 @@ class Evaluator:
     """Evaluates the sets of a run in the background."""
 
     def __init__(
-        self,
-        sets: Mapping[str, EncodedPrompts],
-        sampling: SamplingParams,
-        seed: int,
-        queue: EvaluationQueue,
-        scorer: Scorer,
+        self, sets: Mapping[str, EvaluatedSet], seed: int, queue: EvaluationQueue, scorer: Scorer
     ) -> None:
         self._sets = sets
-        self._sampling = sampling
         self._seed = seed
         self._queue = queue
         self._scorer = scorer
@@ -112,75 +110,47 @@ class Evaluator:
         self.background.start(self._run(version, on_report))
 
     async def _run(self, version: int, on_report: Callable[[EvaluationReport], None]) -> None:
-        for report in await self.evaluate(version):
-            on_report(report)
+        for of_set in await self.evaluate(version):
+            on_report(of_set)
 
     async def evaluate(self, version: int) -> list[EvaluationReport]:
         """One report per set.
 
-        Each row keeps its seed from one evaluation to the next, so that they differ by the
-        weights alone.
+        Each sample of a row keeps its seed from one evaluation to the next, so that they differ by
+        the weights alone.
         """
         began = time.monotonic()
-        prompts = {
-            f"{name}:{index}": prompt
-            for name, encoded in self._sets.items()
-            for index, prompt in enumerate(encoded.prompts)
-        }
-        requests = [
-            GenerationRequest(
-                key,
-                prompt.token_ids,
-                1,
-                self._seed + number,
-                self._sampling,
-                prompt.environment_row,
-            )
-            for number, (key, prompt) in enumerate(prompts.items())
-        ]
-        rollouts = await self._queue.run(version, requests)
+        rollouts = await self._queue.run(version, requests(self._sets, self._seed))
         seconds = time.monotonic() - began
-        reports = []
-        for name, encoded in self._sets.items():
-            keys = [f"{name}:{index}" for index in range(len(encoded.prompts))]
-            samples = [await self._sample(prompts[key], rollouts[key]) for key in keys]
-            reports.append(_report(version, name, samples, seconds))
-        return reports
+        return [
+            report(version, name, of, await self._scored(name, of, rollouts), seconds)
+            for name, of in self._sets.items()
+        ]
 
-    async def _sample(self, prompt: Prompt, rollout: Rollout) -> EvaluatedSample:
-        completion = rollout.completions[0]
-        if completion.episode is not None:
-            return _evaluated(rollout.opened(prompt), rollout, completion.episode.score)
-        (score,) = await self._scorer.score(prompt.row, [completion.text])
-        return _evaluated(prompt, rollout, score)
+    async def _scored(
+        self, name: str, of: EvaluatedSet, rollouts: Mapping[str, Rollout]
+    ) -> list[EvaluatedSample]:
+        """All samples, those of a row side by side; several rows are scored at a time."""
+        slots = asyncio.Semaphore(SCORED_ROWS)
 
+        async def row(index: int, prompt: Prompt) -> list[EvaluatedSample]:
+            of_row = [rollouts[request_key(name, index, sample)] for sample in range(of.samples)]
+            async with slots:
+                return await self._score_row(prompt, of_row)
 
-def _evaluated(prompt: Prompt, rollout: Rollout, score: Score) -> EvaluatedSample:
-    completion = rollout.completions[0]
-    return EvaluatedSample(
-        source=prompt.row.source,
-        prompt=prompt.row.question,
-        completion=completion.text,
-        answer=prompt.row.answer,
-        reward=score.reward,
-        accuracy=score.accuracy,
-        format_accuracy=score.format_accuracy,
-        response_tokens=completion.sampled_tokens,
-        finish_reason=completion.finish_reason,
-        reward_parts=score.parts,
-    )
+        rows = (row(index, prompt) for index, prompt in enumerate(of.encoded.prompts))
+        return [sample for samples in await asyncio.gather(*rows) for sample in samples]
 
-
-def _report(
-    step: int, name: str, samples: list[EvaluatedSample], seconds: float
-) -> EvaluationReport:
-    count = len(samples)
-    return EvaluationReport(
-        step=step,
-        dataset=name,
-        accuracy=sum(s.accuracy for s in samples) / count,
-        format_accuracy=sum(s.format_accuracy for s in samples) / count,
-        response_tokens_mean=sum(s.response_tokens for s in samples) / count,
-        seconds=seconds,
-        samples=tuple(samples),
-    )
+    async def _score_row(
+        self, prompt: Prompt, rollouts: Sequence[Rollout]
+    ) -> list[EvaluatedSample]:
+        completions = [rollout.completions[0] for rollout in rollouts]
+        played = [c.episode.score for c in completions if c.episode is not None]
+        if played:
+            return [
+                evaluated(rollout.opened(prompt), completion, score)
+                for rollout, completion, score in zip(rollouts, completions, played, strict=True)
+            ]
+        scores = await self._scorer.score(prompt.row, [c.text for c in completions])
+        pairs = zip(completions, scores, strict=True)
+        return [evaluated(prompt, completion, score) for completion, score in pairs]

@@ -29,8 +29,16 @@ from grpo_trainer.rewards import (
     system_prompt,
 )
 from grpo_trainer.rollout.generation_config import read_generation_config
-from grpo_trainer.spec import GRPOJobSpec, planned_steps
+from grpo_trainer.spec import (
+    GRPOJobSpec,
+    RewardSpec,
+    evaluation_reward,
+    evaluation_sets,
+    planned_steps,
+)
+from grpo_trainer.spec.training import DatasetSpec
 
+from .evaluated_sets import EvaluatedSet
 from .model_support import check_architecture, check_token_ids, padding_id
 from .model_weights import count_parameters, stored_directory
 
@@ -48,9 +56,8 @@ class Prepared:
     """That of transformers; None for a model without one."""
     pad_token_id: int
     train: EncodedPrompts
-    evaluation: Mapping[str, EncodedPrompts]
+    evaluation: Mapping[str, EvaluatedSet]
     sampling: SamplingParams
-    evaluation_sampling: SamplingParams
     total_steps: int
     parameters: int | None
     """Of the model, where its weight files are on this machine."""
@@ -71,17 +78,23 @@ class CheckedModel:
 def load_data(spec: GRPOJobSpec) -> tuple[tuple[Row, ...], dict[str, tuple[Row, ...]]]:
     """Read and check the rows of all data sets; raises InvalidInputError with all their faults."""
     faults: list[str] = []
-    sets: dict[str, tuple[Row, ...]] = {}
-    paths = {"": spec.dataset.path, **spec.evaluation.datasets}
-    for name, path in paths.items():
+
+    def load(data: DatasetSpec, reward: RewardSpec, field: str) -> tuple[Row, ...]:
         try:
-            sets[name] = load_rows(path, spec.dataset, row_needs(spec.reward))
-            check_rows(sets[name], spec.reward)
+            rows = load_rows(data.path, data, row_needs(reward))
+            check_rows(rows, reward, field)
         except InvalidInputError as error:
-            faults += error.faults
+            faults.extend(error.faults)
+            return ()
+        return rows
+
+    rows = load(spec.dataset, spec.reward, "spec.reward")
+    reward = evaluation_reward(spec)
+    field = "spec.reward" if spec.evaluation.reward is None else "spec.evaluation.reward"
+    sets = {one.name: load(one.data, reward, field) for one in evaluation_sets(spec)}
     if faults:
-        raise InvalidInputError(faults)
-    return sets.pop(""), sets
+        raise InvalidInputError(dict.fromkeys(faults))
+    return rows, sets
 
 
 def prepare(
@@ -100,7 +113,7 @@ def prepare(
     RunFailedError for a service that is not there.
     """
     if not skip_checks:
-        reach_services(spec.reward)
+        reach_services(spec)
     rows, evaluation_rows = load_data(spec)
 
     def resolve(path: str) -> str:
@@ -110,8 +123,9 @@ def prepare(
     model = check_model(spec, model_path)
     tokenizer_path = resolve(spec.model.tokenizer_path or spec.model.path)
     tokenizer = load_tokenizer(tokenizer_path, trust_remote_code=spec.model.trust_remote_code)
-    check_markers(tokenizer, markers(spec.reward))
-    system, rendered = system_prompt(spec.reward), renders_prompt(spec.reward)
+    check_markers(tokenizer, dict.fromkeys(markers(spec.reward) + markers(evaluation_reward(spec))))
+    rewards = (spec.reward, evaluation_reward(spec))
+    system, rendered = system_prompt(spec.reward), any(map(renders_prompt, rewards))
     if environment is not None:
         check_conversation(
             *(model_path, tokenizer, environment.health.roles),
@@ -134,8 +148,15 @@ def prepare(
 
     train = encode(spec.dataset.path, rows)
     sampling, stops = spec.sampling, stop_strings(spec)
-    evaluation = {name: encode(name, of) for name, of in evaluation_rows.items()}
-    for encoded in (train, *evaluation.values()):
+    evaluation = {
+        one.name: EvaluatedSet(
+            encode(one.name, evaluation_rows[one.name]),
+            one.samples,
+            SamplingParams(one.temperature, None, one.top_p, sampling.max_new_tokens, stops),
+        )
+        for one in evaluation_sets(spec)
+    }
+    for encoded in (train, *(of.encoded for of in evaluation.values())):
         check_token_ids(encoded.prompts, tokenizer, model.vocabulary)
     return Prepared(
         model_path=model_path,
@@ -147,9 +168,6 @@ def prepare(
         evaluation=evaluation,
         sampling=SamplingParams(
             sampling.temperature, sampling.top_k, sampling.top_p, sampling.max_new_tokens, stops
-        ),
-        evaluation_sampling=SamplingParams(
-            spec.evaluation.temperature, None, 1.0, sampling.max_new_tokens, stops
         ),
         total_steps=planned_steps(spec, len(train.prompts)),
         parameters=model.parameters,

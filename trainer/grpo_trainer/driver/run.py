@@ -16,7 +16,7 @@ from grpo_trainer.environments.running import RunningEnvironment, running_enviro
 from grpo_trainer.events import Outcome, Summary
 from grpo_trainer.options import RunOptions
 from grpo_trainer.reporting import Reporter, RunPaths, open_reporter
-from grpo_trainer.rewards import Scorer
+from grpo_trainer.rewards import Scorers
 from grpo_trainer.spec import ExitCode, GRPOJob, GRPOJobSpec, resolve_plan
 
 from .assemble import Placement, assemble, autoscaler_of, evaluator_of, producer_pool
@@ -167,18 +167,18 @@ class _Run:
         check_space(spec, prepared, self._paths.checkpoints, len(self._store.complete()))
         self._reporter.message("starting Ray")
         workers = min(MAX_SCORING_PROCESSES, max(1, (os.cpu_count() or 1) // 2))
-        scorer = Scorer(spec.reward, workers)
+        scorers = Scorers(spec, workers)
         session = ray_session(spec, self._options, self._paths.logs)
         try:
             with ExitStack() as stack:
                 # In a thread: signals and `/progress` are served while Ray starts.
                 await asyncio.to_thread(stack.enter_context, session)
                 self._signals.restore()
-                await scorer.start()
+                await scorers.start()
                 if not self._drain.is_set():
-                    await self._train(prepared, origin, scorer)
+                    await self._train(prepared, origin, scorers)
         finally:
-            await scorer.close()
+            await scorers.close()
 
     def _producer_python(self) -> Path | None:
         """The producers' interpreter on this machine; in a cluster it is that of their image."""
@@ -197,17 +197,16 @@ class _Run:
 
         return progress
 
-    async def _train(self, prepared: Prepared, origin: Checkpoint | None, scorer: Scorer) -> None:
+    async def _train(self, prepared: Prepared, origin: Checkpoint | None, scorers: Scorers) -> None:
         placement, view = Placement(self._options, self._paths, self._store), self.view
-        context = assemble(
-            self._spec, placement, prepared, origin, scorer, self._reporter, view.report_workers
-        )
+        shared = (self._spec, placement, prepared, origin, scorers.training)
+        context = assemble(*shared, self._reporter, view.report_workers)
         view.consumers = context.consumers
         pool = producer_pool(context, placement, self._producer_python(), view.pool_events())
         view.pool = pool
         recorder = StepRecorder(context, pool, autoscaler_of(self._spec), restored_ledger(origin))
         step = origin.step if origin else 0
-        steps = StepRunner(context, pool, evaluator_of(context), recorder, step)
+        steps = StepRunner(context, pool, evaluator_of(context, scorers.evaluation), recorder, step)
         view.loop = loop = TrainingLoop(context, pool, steps, origin, self._drain)
         producing = asyncio.create_task(pool.run())
         training = asyncio.create_task(loop.run())

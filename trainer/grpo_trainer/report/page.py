@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from ..flatten import flat
-from .run_data import RunData
+from .run_data import Evaluation, RunData
 
 _SAMPLE_FIELDS = (
     "source",
@@ -56,7 +56,8 @@ def _payload(run: RunData) -> dict[str, Any]:
         "settings": dict(flat(run.manifest.get("spec", {}), "spec")),
         "curves": {name: [curve.steps, curve.values] for name, curve in run.curves.items()},
         "evaluations": [
-            [e.dataset, e.step, e.samples, e.accuracy, e.standard_error] for e in run.evaluations
+            [e.dataset, e.step, e.samples, e.accuracy, e.standard_error, _passes(e)]
+            for e in run.evaluations
         ],
         "fields": _SAMPLE_FIELDS,
         "samples": [
@@ -65,6 +66,11 @@ def _payload(run: RunData) -> dict[str, Any]:
         ],
         "omitted": run.omitted_samples,
     }
+
+
+def _passes(evaluation: Evaluation) -> str:
+    """`pass@2 0.500, pass@4 0.625`; empty for one sample of each row."""
+    return ", ".join(f"pass@{k} {share:.3f}" for k, share in evaluation.pass_at.items())
 
 
 def _cell(value: Any) -> Any:

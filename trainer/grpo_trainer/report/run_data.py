@@ -2,16 +2,15 @@
 report of a run that crashed is worth as much as one of a run that ended."""
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 from urllib.parse import unquote
 
 from ..errors import InvalidInputError
+from ..estimates import estimate
 from ..reporting.history import EVALUATION
 
 _LABELLED = re.compile(r"(\w+)\{\w+=(.*)\}")
@@ -36,7 +35,9 @@ class Evaluation:
     samples: int
     accuracy: float
     standard_error: float | None
-    """Of the mean over the samples; None with fewer than two."""
+    """Of the mean over the rows; None with fewer than two."""
+    pass_at: Mapping[int, float] = field(default_factory=dict)
+    """pass@k by k; empty for one sample of each row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +125,16 @@ def _numbered(directory: Path, pattern: re.Pattern[str]) -> list[tuple[str, int,
 
 
 def _evaluation(dataset: str, step: int, path: Path) -> Evaluation:
-    accuracies = [float(row["accuracy"]) for row in _rows(path) if "accuracy" in row]
-    count = len(accuracies)
-    error = stdev(accuracies) / math.sqrt(count) if count > 1 else None
-    return Evaluation(dataset, step, count, fmean(accuracies) if count else 0.0, error)
+    by_row: dict[str, list[float]] = {}
+    count = 0
+    for row in _rows(path):
+        if "accuracy" in row:
+            count += 1
+            scored = row.get("reward", 0.0) is not None
+            by_row.setdefault(str(row.get("source", count)), [])
+            by_row[str(row.get("source", count))] += [float(row["accuracy"])] if scored else []
+    found = estimate(list(by_row.values()))
+    return Evaluation(dataset, step, count, found.accuracy, found.standard_error, found.pass_at)
 
 
 def _samples(files: list[tuple[str, int, Path]], max_bytes: int) -> tuple[tuple[Sample, ...], int]:

@@ -101,9 +101,13 @@ def evaluation_table(evaluations: Sequence[Evaluation], width: int) -> Table:
 
 
 def accuracy(evaluation: Evaluation) -> str:
-    """With its standard error: `0.969 ± 0.010`."""
+    """With its standard error and pass@k: `0.469 ± 0.010, pass@8 0.750`."""
     error = evaluation.standard_error
-    return f"{evaluation.accuracy:.3f}" + ("" if error is None else f" ± {error:.3f}")
+    text = f"{evaluation.accuracy:.3f}" + ("" if error is None else f" ± {error:.3f}")
+    if not evaluation.pass_at:
+        return text
+    k = max(evaluation.pass_at)
+    return f"{text}, pass@{k} {evaluation.pass_at[k]:.3f}"
 
 
 def newest_rollouts(samples: Sequence[Sample]) -> list[Sample]:

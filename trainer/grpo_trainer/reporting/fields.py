@@ -102,9 +102,19 @@ def workers(report: WorkerReport) -> str:
 
 def evaluation(report: EvaluationReport) -> str:
     return (
-        f"evaluation of {report.dataset} at step {report.step}: accuracy {report.accuracy:.3f} "
-        f"({len(report.samples)} samples, {report.seconds:.1f} s)"
+        f"evaluation of {report.dataset} at step {report.step}: accuracy {report.accuracy:.3f}"
+        f"{_spread(report)} ({len(report.samples)} samples, {report.seconds:.1f} s)"
     )
+
+
+def _spread(report: EvaluationReport) -> str:
+    """` ± 0.012, pass@8 0.812`, as far as there is any."""
+    error = report.standard_error
+    text = "" if error is None else f" ± {error:.3f}"
+    if report.pass_at:
+        k = max(report.pass_at)
+        text += f", pass@{k} {report.pass_at[k]:.3f}"
+    return text
 
 
 def checkpoint(report: CheckpointReport) -> str:

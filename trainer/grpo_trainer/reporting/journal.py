@@ -12,7 +12,7 @@ from typing import Any
 from ..events import BestCheckpoint, EvaluationReport, LoggedSample, StepReport, Summary
 from ..spec import GRPOJob
 from .history import EVALUATION, STEP, Row, best_evaluation, read_rows
-from .metrics import EVALUATION_ACCURACY, Series
+from .metrics import EVALUATION_ACCURACY, EVALUATION_METRICS, EVALUATION_PASS, Series
 from .paths import RunPaths
 from .sink import Sink
 
@@ -48,7 +48,7 @@ class Journal(Sink):
         return _last_values(rows)
 
     def step(self, report: StepReport, values: Mapping[Series, float]) -> None:
-        metrics = {str(s): v for s, v in values.items() if s.name != EVALUATION_ACCURACY}
+        metrics = {str(s): v for s, v in values.items() if s.name not in EVALUATION_METRICS}
         note = {"note": report.note} if report.note else {}
         self._append(STEP, metrics | note)
 
@@ -63,6 +63,7 @@ class Journal(Sink):
             "response_tokens_mean": report.response_tokens_mean,
             "samples": len(report.samples),
             "seconds": report.seconds,
+            **_spread(report),
         }
         if any(_same_evaluation(row, known) for known in self._rows):
             # A resumed run repeats an evaluation that had ended after its checkpoint.
@@ -98,13 +99,25 @@ def _last_values(rows: Sequence[Row]) -> dict[Series, float]:
     values: dict[Series, float] = {}
     for row in rows:
         if row["event"] == EVALUATION:
-            values[Series(EVALUATION_ACCURACY, row["dataset"])] = row[EVALUATION_ACCURACY]
+            for name in EVALUATION_METRICS & row.keys():
+                values[Series(name, row["dataset"])] = row[name]
             continue
         for key, value in row.items():
             series = Series.parse(key)
             if series is not None and isinstance(value, int | float):
                 values[series] = value
     return values
+
+
+def _spread(report: EvaluationReport) -> Row:
+    """What a set with several rows, or several samples of each, has in addition."""
+    found: Row = {}
+    if report.standard_error is not None:
+        found["standard_error"] = report.standard_error
+    if report.pass_at:
+        found[EVALUATION_PASS] = report.pass_at[max(report.pass_at)]
+        found |= {f"pass_at_{k}": share for k, share in report.pass_at.items()}
+    return found
 
 
 def _same_evaluation(one: Row, other: Row) -> bool:

@@ -8,6 +8,8 @@ from ..events import CheckpointReport, EvaluationReport, StepReport
 from .metric import Kind, Metric, Section, counter, gauge, in_section
 
 EVALUATION_ACCURACY = "grpo_eval_accuracy"
+EVALUATION_PASS = "grpo_eval_pass_at_k"
+EVALUATION_METRICS = frozenset({EVALUATION_ACCURACY, EVALUATION_PASS})
 
 METRICS: tuple[Metric, ...] = (
     *in_section(
@@ -124,6 +126,12 @@ METRICS: tuple[Metric, ...] = (
     *in_section(
         Section.EVAL,
         gauge(EVALUATION_ACCURACY, "Accuracy of the newest evaluation.", label="dataset"),
+        gauge(
+            EVALUATION_PASS,
+            "Share of rows of the newest evaluation with a right completion among all samples of "
+            "the row; only with several samples.",
+            label="dataset",
+        ),
     ),
     *in_section(
         Section.PERF,
@@ -269,6 +277,9 @@ class MetricValues:
 
     def evaluation(self, report: EvaluationReport) -> None:
         self._values[Series(EVALUATION_ACCURACY, report.dataset)] = report.accuracy
+        if report.pass_at:
+            newest = report.pass_at[max(report.pass_at)]
+            self._values[Series(EVALUATION_PASS, report.dataset)] = newest
 
     def checkpoint(self, report: CheckpointReport) -> None:
         self._values[Series("grpo_checkpoint_step")] = report.step

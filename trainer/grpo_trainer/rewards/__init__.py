@@ -16,7 +16,7 @@ from .registry import (
     stop_strings,
     system_prompt,
 )
-from .scorer import Scorer
+from .scorer import Scorer, Scorers
 from .shaping import overlong_penalty, shape
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "RewardFunction",
     "RowNeeds",
     "Scorer",
+    "Scorers",
     "check_rows",
     "make_reward",
     "markers",

@@ -49,14 +49,14 @@ def row_needs(spec: RewardSpec) -> RowNeeds:
     return RowNeeds(columns, any(c.reads_row for c in classes), messages)
 
 
-def check_rows(rows: Iterable[Row], spec: RewardSpec) -> None:
+def check_rows(rows: Iterable[Row], spec: RewardSpec, field: str = "spec.reward") -> None:
     """Refuse rows that no completion can answer, and a reward that cannot be used.
 
-    Blocks, also where an event loop runs. Raises InvalidDataError and
-    InvalidInputError, with the faults of all parts.
+    `field` is the path of the reward in the manifest. Blocks, also where an event loop runs.
+    Raises InvalidDataError and InvalidInputError, with the faults of all parts.
     """
     given, errors = list(rows), list[InvalidInputError]()
-    for part in resolve_reward(spec):
+    for part in resolve_reward(spec, field):
         try:
             reward_class(part.type)(part).check(given)
         except InvalidInputError as error:
@@ -67,22 +67,25 @@ def check_rows(rows: Iterable[Row], spec: RewardSpec) -> None:
         raise InvalidInputError(dict.fromkeys(fault for e in errors for fault in e.faults))
 
 
-def services(spec: RewardSpec) -> list[str]:
+def all_parts(spec: GRPOJobSpec) -> list[RewardPart]:
+    """The parts of the training's reward and of the evaluations' own."""
+    own = spec.evaluation.reward
+    extra = () if own is None else resolve_reward(own, "spec.evaluation.reward")
+    return [*resolve_reward(spec.reward), *extra]
+
+
+def services(spec: GRPOJobSpec) -> list[str]:
     """The addresses of the services that remote parts call."""
-    return [
-        endpoint.url
-        for part in resolve_reward(spec)
-        for endpoint in (part.http, part.judge)
-        if endpoint is not None
-    ]
+    endpoints = [endpoint for part in all_parts(spec) for endpoint in (part.http, part.judge)]
+    return list(dict.fromkeys(endpoint.url for endpoint in endpoints if endpoint is not None))
 
 
-def reach_services(spec: RewardSpec) -> None:
+def reach_services(spec: GRPOJobSpec) -> None:
     """Check that the services of remote parts can be reached. Blocks.
 
     Raises InvalidInputError if one refuses, and RunFailedError if one is not there.
     """
-    made = [reward_class(part.type)(part) for part in resolve_reward(spec)]
+    made = [reward_class(part.type)(part) for part in all_parts(spec)]
     remote = [reward for reward in made if isinstance(reward, RemoteReward)]
     if remote:
         run_blocking(reach_all(remote))

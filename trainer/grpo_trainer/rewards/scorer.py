@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ..errors import InvalidInputError, RunFailedError
 from ..messages import Row, Score
+from ..spec import GRPOJobSpec
 from ..spec.reward import RewardPart, RewardSpec, resolve_reward
 from .combine import combine
 from .part_scorers import part_scorer
@@ -115,6 +116,30 @@ class Scorer:
                 "%s: a completion could not be scored: %s",
                 *(where, f"{failure.detail or kind}\n{failure.trace}".rstrip()),
             )
+
+
+class Scorers:
+    """The scorer of the training, and that of the evaluations: the same unless they have a reward
+    of their own."""
+
+    def __init__(self, spec: GRPOJobSpec, workers: int) -> None:
+        own = spec.evaluation.reward
+        self.training = Scorer(spec.reward, workers)
+        self.evaluation = self.training
+        if own is not None:
+            self.evaluation = Scorer(own, workers, "spec.evaluation.reward")
+
+    async def start(self) -> None:
+        """As `Scorer.start`."""
+        await asyncio.gather(*(scorer.start() for scorer in self._each))
+
+    async def close(self) -> None:
+        """As `Scorer.close`."""
+        await asyncio.gather(*(scorer.close() for scorer in self._each))
+
+    @property
+    def _each(self) -> set[Scorer]:
+        return {self.training, self.evaluation}
 
 
 def _is_outage(part: RewardPart, failure: Failure) -> bool:

@@ -16,6 +16,7 @@ from .algorithm import (
 from .base import API_GROUP, API_VERSION, KIND, MAX_NAME_LENGTH
 from .cluster import CPU, Backend, ConsumerBackend, WeightTransport, WeightUpdate
 from .derived import ResolvedAlgorithm, resolve_algorithm
+from .evaluation import EvaluationSet, evaluation_reward, evaluation_sets
 from .faults import Fault
 from .job import GRPOJob, GRPOJobSpec, Metadata
 from .mutability import MUTABLE_FIELDS
@@ -61,6 +62,7 @@ __all__ = [
     "CorrectionSpec",
     "CorrectionWeights",
     "Dtype",
+    "EvaluationSet",
     "ExitCode",
     "Fault",
     "GRPOJob",
@@ -90,6 +92,8 @@ __all__ = [
     "WeightTransport",
     "WeightUpdate",
     "WorkersStatus",
+    "evaluation_reward",
+    "evaluation_sets",
     "parse_manifest",
     "planned_steps",
     "resolve_algorithm",

@@ -23,6 +23,7 @@ from .cluster import (
     StorageSpec,
 )
 from .environment import EnvironmentSpec
+from .evaluation import EvaluationSpec
 from .kubernetes import ObjectName, QueueName
 from .reward import RewardSpec
 from .rules import broken_rules
@@ -31,7 +32,6 @@ from .training import (
     BufferSpec,
     CheckpointSpec,
     DatasetSpec,
-    EvaluationSpec,
     ModelSpec,
     RolloutLogSpec,
     SamplingSpec,

@@ -1,6 +1,6 @@
 """Rules across the fields of a reward."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from .faults import FaultKind
@@ -18,68 +18,113 @@ _RECORDS = {
 """Types with a record of their own, named after the type, and its required fields."""
 
 
+Read = Callable[["GRPOJobSpec"], RewardSpec | None]
+
+
 def _has(part: RewardSpec | RewardPartSpec, kind: RewardType) -> bool:
     return getattr(part, kind.value) is not None
 
 
-def _records(kind: RewardType, needs: str) -> Iterator[Rule]:
+def _holds(read: Read, check: Callable[[RewardSpec], bool]) -> Callable[["GRPOJobSpec"], bool]:
+    """A check of a reward that may be absent."""
+
+    def holds(spec: "GRPOJobSpec") -> bool:
+        reward = read(spec)
+        return reward is None or check(reward)
+
+    return holds
+
+
+def _names_differ(reward: RewardSpec) -> bool:
+    names = [part.name for part in reward.parts]
+    return len(set(names)) == len(names)
+
+
+def _records(field: str, absent: str, read: Read, kind: RewardType, needs: str) -> Iterator[Rule]:
+    here = f"self.{field}"
     yield Rule(
-        field=f"reward.{kind}",
-        cel=f"self.reward.type != '{kind}' || has(self.reward.{kind})",
-        holds=lambda s: s.reward.type is not kind or _has(s.reward, kind),
+        field=f"{field}.{kind}",
+        cel=f"{absent}{here}.type != '{kind}' || has({here}.{kind})",
+        holds=_holds(read, lambda r: r.type is not kind or _has(r, kind)),
         must=f"type {kind} needs {needs}",
         kind=FaultKind.REQUIRED,
     )
     yield Rule(
-        field=f"reward.{kind}",
-        cel=f"self.reward.type == '{kind}' || !has(self.reward.{kind})",
-        holds=lambda s: s.reward.type is kind or not _has(s.reward, kind),
+        field=f"{field}.{kind}",
+        cel=f"{absent}{here}.type == '{kind}' || !has({here}.{kind})",
+        holds=_holds(read, lambda r: r.type is kind or not _has(r, kind)),
         must=f"only with type {kind}",
         kind=FaultKind.FORBIDDEN,
     )
     yield Rule(
-        field="reward.parts",
-        cel="!has(self.reward.parts) || "
-        f"self.reward.parts.all(p, (p.type == '{kind}') == has(p.{kind}))",
-        holds=lambda s: all((p.type is kind) == _has(p, kind) for p in s.reward.parts),
+        field=f"{field}.parts",
+        cel=f"{absent}!has({here}.parts) || "
+        f"{here}.parts.all(p, (p.type == '{kind}') == has(p.{kind}))",
+        holds=_holds(read, lambda r: all((p.type is kind) == _has(p, kind) for p in r.parts)),
         must=f"must have {kind}: {needs} in the parts of type {kind} and in no other",
         shown=False,
     )
 
 
-def _names_differ(spec: "GRPOJobSpec") -> bool:
-    names = [part.name for part in spec.reward.parts]
+def _parts(field: str, absent: str, read: Read) -> Iterator[Rule]:
+    here = f"self.{field}"
+    none = f"{absent}!has({here}.parts) || size({here}.parts) == 0 || "
+    yield Rule(
+        field=f"{field}.type",
+        cel=f"{none}{here}.type == '{DEFAULT_TYPE}'",
+        holds=_holds(read, lambda r: not r.parts or r.type is DEFAULT_TYPE),
+        must="with parts, which replace it",
+        kind=FaultKind.FORBIDDEN,
+    )
+    yield Rule(
+        field=f"{field}.parts",
+        cel=f"{none}{here}.parts.all(p, {here}.parts.exists_one(q, q.name == p.name))",
+        holds=_holds(read, _names_differ),
+        must="must have a different name for each part",
+        shown=False,
+    )
+    yield Rule(
+        field=f"{field}.parts",
+        cel=f"{none}{here}.parts.exists(p, p.weight > 0.0)",
+        holds=_holds(read, lambda r: not r.parts or any(p.weight > 0 for p in r.parts)),
+        must="must have a part with a weight greater than 0",
+        shown=False,
+    )
+
+
+def _rules(field: str, absent: str, read: Read) -> Iterator[Rule]:
+    """The rules of the reward at `field`; the CEL `absent` holds where there is none."""
+    for kind, needs in _RECORDS.items():
+        yield from _records(field, absent, read, kind, needs)
+    yield from _parts(field, absent, read)
+
+
+def _set_names_differ(spec: "GRPOJobSpec") -> bool:
+    names = [*spec.evaluation.datasets, *(one.name for one in spec.evaluation.sets)]
     return len(set(names)) == len(names)
 
 
-_PARTS = (
+_SETS = "self.evaluation.sets"
+_EVALUATION = (
     Rule(
-        field="reward.type",
-        cel="!has(self.reward.parts) || size(self.reward.parts) == 0 || "
-        f"self.reward.type == '{DEFAULT_TYPE}'",
-        holds=lambda s: not s.reward.parts or s.reward.type is DEFAULT_TYPE,
-        must="with parts, which replace it",
+        field="evaluation.sets",
+        cel=f"!has({_SETS}) || {_SETS}.all(s, {_SETS}.exists_one(t, t.name == s.name) && "
+        "!(has(self.evaluation.datasets) && s.name in self.evaluation.datasets))",
+        holds=_set_names_differ,
+        must="must have a different name for each set, datasets included",
+        shown=False,
+    ),
+    Rule(
+        field="evaluation.reward",
+        cel="!has(self.environment) || !has(self.evaluation.reward)",
+        holds=lambda s: s.environment is None or s.evaluation.reward is None,
+        must="with environment, which scores its episodes",
         kind=FaultKind.FORBIDDEN,
-    ),
-    Rule(
-        field="reward.parts",
-        cel="!has(self.reward.parts) || self.reward.parts.all(p, "
-        "self.reward.parts.exists_one(q, q.name == p.name))",
-        holds=_names_differ,
-        must="must have a different name for each part",
-        shown=False,
-    ),
-    Rule(
-        field="reward.parts",
-        cel="!has(self.reward.parts) || size(self.reward.parts) == 0 || "
-        "self.reward.parts.exists(p, p.weight > 0.0)",
-        holds=lambda s: not s.reward.parts or any(p.weight > 0 for p in s.reward.parts),
-        must="must have a part with a weight greater than 0",
-        shown=False,
     ),
 )
 
 REWARD_RULES: tuple[Rule, ...] = (
-    *(rule for kind, needs in _RECORDS.items() for rule in _records(kind, needs)),
-    *_PARTS,
+    *_rules("reward", "", lambda spec: spec.reward),
+    *_rules("evaluation.reward", "!has(self.evaluation.reward) || ", lambda s: s.evaluation.reward),
+    *_EVALUATION,
 )

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from .base import NonEmptyStr, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Record
+from .base import NonEmptyStr, NonNegativeInt, PositiveFloat, PositiveInt, Record
 from .kubernetes import ObjectName
 
 
@@ -36,15 +36,6 @@ class DatasetSpec(Record):
     """Column with the reference answer."""
     tests_column: NonEmptyStr = "test_cases"
     """Column with the test cases of a `code` reward."""
-
-
-class EvaluationSpec(Record):
-    datasets: dict[NonEmptyStr, NonEmptyStr] = Field(default_factory=dict)
-    """Name of each evaluation set and its path (`builtin://addition-held-out` too)."""
-    interval: Annotated[int, Field(ge=0)] = 100
-    """Steps between evaluations, in addition to step 0 and the last one; 0 disables all."""
-    temperature: NonNegativeFloat = 0.6
-    """Sampling temperature of evaluations; 0 is greedy."""
 
 
 class SamplingSpec(Record):

@@ -60,10 +60,11 @@ function table(head, rows) {
 }
 
 function drawEvaluations(runs) {
-  const rows = runs.flatMap((run) => run.evaluations.map(([set, step, samples, accuracy, error]) =>
-    [run.label, set, step, samples, percent(accuracy), error === null ? "–" : `± ${(100 * error).toFixed(1)}`]));
+  const rows = runs.flatMap((run) => run.evaluations.map(([set, step, samples, accuracy, error, passes]) =>
+    [run.label, set, step, samples, percent(accuracy), error === null ? "–" : `± ${(100 * error).toFixed(1)}`,
+      passes || "–"]));
   const place = document.getElementById("evaluations");
-  place.append(rows.length ? table(["run", "set", "step", "samples", "accuracy", "standard error"], rows)
+  place.append(rows.length ? table(["run", "set", "step", "samples", "accuracy", "standard error", "pass@k"], rows)
     : Object.assign(document.createElement("p"), { textContent: "No evaluations." }));
 }
 

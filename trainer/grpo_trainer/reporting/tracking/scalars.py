@@ -32,6 +32,7 @@ def evaluation_scalars(report: EvaluationReport) -> dict[str, float]:
         f"{folder}/accuracy": report.accuracy,
         f"{folder}/format_accuracy": report.format_accuracy,
         f"{folder}/response_tokens_mean": report.response_tokens_mean,
+        **{f"{folder}/pass_at_{k}": share for k, share in report.pass_at.items()},
     }
 
 
