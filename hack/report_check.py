@@ -32,6 +32,8 @@ def write_run(directory: Path, name: str, seed: int) -> Path:
     spec = {"seed": seed, "model": {"path": "acme/model"}}
     manifest = {"metadata": {"name": name}, "spec": spec}
     (directory / "spec.json").write_text(json.dumps(manifest))
+    environment = {"python": "3.11.7", "torch": "2.13.0", "command": f"grpo run {name}.yaml"}
+    (directory / "environment.json").write_text(json.dumps(environment))
     metrics = []
     for step in range(1, 201):
         skill = 1 - 0.97**step
@@ -40,6 +42,8 @@ def write_run(directory: Path, name: str, seed: int) -> Path:
                 "grpo_step": step,
                 "grpo_total_steps": 200,
                 "grpo_reward_mean": 10 * skill + rng.gauss(0, 0.6),
+                "grpo_reward_part_mean_answer": skill,
+                "grpo_reward_part_mean_form": min(1.0, 2 * skill),
                 "grpo_entropy": 1 - 0.6 * skill,
                 "grpo_consumer_idle_ratio": abs(rng.gauss(0, 0.05)),
             }
@@ -61,7 +65,10 @@ def write_run(directory: Path, name: str, seed: int) -> Path:
 def _row(rng: random.Random, step: int, skill: float) -> dict[str, Any]:
     a, b = rng.randrange(100), rng.randrange(100)
     right = rng.random() < skill
-    text = f"{'thinking ' * rng.randrange(10, 160)}\\boxed{{{a + b if right else a}}}"
+    words = ["thinking "] * rng.randrange(10, 160)
+    tokens = [*words, f"\\boxed{{{a + b if right else a}}}", "<|im_end|>"]
+    text = "".join(tokens[:-1])
+    with_tokens = rng.random() < 0.02  # a step in fifty
     return {
         "source": f"train.jsonl:{a}",
         "prompt": f"{a}+{b}=",
@@ -74,7 +81,15 @@ def _row(rng: random.Random, step: int, skill: float) -> dict[str, Any]:
         "version": step - 1,
         "response_tokens": len(text) // 5,
         "finish_reason": "stop",
-    }
+        "reward_parts": {"answer": float(right), "form": 1.0},
+    } | (
+        {
+            "tokens": tokens,
+            "log_ratios": [*(round(rng.gauss(0, 0.2), 3) for _ in tokens[:-1]), None],
+        }
+        if with_tokens
+        else {}
+    )
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -128,6 +143,9 @@ SCROLL = """new Promise((done) => { const list = document.getElementById('list')
     const step = () => { const began = performance.now(); list.scrollTop += 4000;
         list.dispatchEvent(new Event('scroll')); worst = Math.max(worst, performance.now() - began);
         ++n < 60 ? requestAnimationFrame(step) : done(worst); }; step(); })"""
+OPEN_TOKENS = """(() => { const list = document.getElementById('list'); list.scrollTop = 0;
+    for (let n = 0; n < 3000 && !document.querySelector('.tokens'); n++)
+        list.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowDown'})); })()"""
 WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -162,7 +180,23 @@ async def check(page: Page, url: str, screenshots: Path | None) -> None:
     await page.run("document.querySelectorAll('.row')[12].click()")
     detail = await page.run("document.getElementById('detail').textContent")
     assert "reference answer" in detail and "boxed{" in detail
+    assert "reward part form" in detail, detail[-300:]
+    await _tokens(page)
     await _shots(page, screenshots)
+
+
+async def _tokens(page: Page) -> None:
+    """A completion whose tokens were logged has a span for each, in three colours."""
+    await page.run(OPEN_TOKENS)
+    colours = await page.run(
+        "[...document.querySelectorAll('.tokens span')].map(s => getComputedStyle(s).background)"
+    )
+    texts = await page.run("[...document.querySelectorAll('.tokens span')].map(s => s.textContent)")
+    assert texts[-1] == "<|im_end|>" and texts[0] == "thinking ", texts[:3]
+    assert len(set(colours)) > 3, colours[:3]
+    title = await page.run("document.querySelector('.tokens span').title")
+    assert title.startswith("log-ratio "), title
+    print(f"tokens: {len(texts)} in one completion, {len(set(colours))} colours")
 
 
 async def _shots(page: Page, screenshots: Path | None) -> None:

@@ -8,6 +8,7 @@ dynamic sampling to the end of the data, invalid input.
 import json
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -50,7 +51,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         *("-m", "builtin://tiny", "-mnt", "16", "-mpt", "16", "-rt", "boxed", "-p", "sums"),
         *("-t", "2", "-i", "2", "-g", "4", "-ibs", "4", "-imbs", "2", "-e", "1"),
         *("-tbs", "4", "-tMbs", "2", "-tmbs", "8", "-ei", "3", "-si", "3"),
-        *("-a", "GRPO", "-lr", "1e-4", "-kl", "0.01"),
+        *("-a", "GRPO", "-lr", "1e-4", "-kl", "0.01", "--set", "spec.rollouts.tokens=true"),
     ]
     sets = json.dumps({"held": str(held_out)})
     run = Run(tmp / "run", *flags, "-d", str(data), "-ed", sets)
@@ -126,6 +127,19 @@ def test_rollouts_are_logged_with_their_rewards(finished: Run) -> None:
     samples = [json.loads(line) for line in lines]
     assert len(samples) == 8 * 4
     assert {s["reward"] for s in samples} <= {0.0, 10.0}
+
+
+def test_the_tokens_of_logged_rollouts_have_the_log_ratios_of_the_loss(finished: Run) -> None:
+    lines = (finished.directory / "rollouts" / "step_1.jsonl").read_text().splitlines()
+    samples = [json.loads(line) for line in lines]
+    assert all("".join(s["tokens"]).startswith(s["completion"]) for s in samples)
+    assert all(len(s["tokens"]) == len(s["log_ratios"]) == s["response_tokens"] for s in samples)
+    ratios = [ratio for sample in samples for ratio in sample["log_ratios"]]
+    step = finished.metrics[0]
+    assert max(map(abs, ratios)) == pytest.approx(step["grpo_log_importance_ratio_max"], abs=1e-3)
+    assert statistics.pstdev(ratios) == pytest.approx(
+        step["grpo_log_importance_ratio_std"], abs=1e-3
+    )
 
 
 def test_checkpoints_load_into_transformers(finished: Run) -> None:

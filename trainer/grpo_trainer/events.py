@@ -139,6 +139,11 @@ class LoggedSample:
     finish_reason: str
     reward_parts: dict[str, float] = field(default_factory=dict)
     """Value of each named part of the reward, before its weight."""
+    tokens: list[str] | None = None
+    """Text of each token, with `rollouts.tokens`."""
+    log_ratios: list[float | None] | None = None
+    """Log of each token's importance ratio, None for a token off the loss; None where no forward
+    pass saw the completion."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def test_the_overlong_penalty_counts_sampled_tokens():
 def test_logged_completions_count_sampled_tokens():
     scored = group([1.0], [episode([(True, [3, 4]), (False, [5, 6, 1]), (True, [2])])])
     scored = replace(scored, prompt=Prompt(Row("r", (Message("user", "?"),)), np.array([1])))
-    [logged] = logged_samples([scored], [np.zeros(1, np.float32)])
+    [logged] = logged_samples([scored], build([scored]))
     assert logged.response_tokens == 3 and not math.isnan(logged.advantage)
 
 

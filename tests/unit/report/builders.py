@@ -31,6 +31,7 @@ def write_run(directory: Path, *, name: str = "sums", steps: int = 3) -> Path:
     directory.mkdir(parents=True)
     manifest = {"metadata": {"name": name}, "spec": {"seed": 1, "sampling": {"topK": 5}}}
     (directory / "spec.json").write_text(json.dumps(manifest))
+    (directory / "environment.json").write_text(json.dumps({"torch": "2.13.0"}))
     rows = [
         {"time": "t", "grpo_step": step, "grpo_reward_mean": step / 2, "note": "a note"}
         for step in range(1, steps + 1)

@@ -29,7 +29,18 @@ def test_the_page_holds_curves_evaluations_completions_and_settings(run):
     assert found["curves"]["grpo_reward_mean"] == [[1, 2, 3], [0.5, 1.0, 1.5]]
     assert found["evaluations"] == [["held out", 2, 4, 0.75, 0.25, ""]]
     assert len(found["samples"]) == 6
+    assert found["environment"] == {"torch": "2.13.0"}
     assert found["settings"] == {"spec.seed": 1, "spec.sampling.topK": 5}
+
+
+def test_tokens_with_their_log_ratios_and_reward_parts_are_in_the_page(run):
+    logged = completion(tokens=["2", "!"], log_ratios=[0.1, None], reward_parts={"form": 1.0})
+    write_lines(run / "rollouts" / "step_2.jsonl", [logged])
+    (found,) = payload(render_page([load_run(run, LIMIT)], "sums"))["runs"]
+    places = [found["fields"].index(name) + 2 for name in ("tokens", "log_ratios", "reward_parts")]
+    rows = [[row[place] for place in places] for row in found["samples"]]
+    assert [["2", "!"], [0.1, None], {"form": 1.0}] in rows
+    assert [None, None, None] in rows
 
 
 def test_the_page_loads_nothing(run):

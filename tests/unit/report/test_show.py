@@ -96,6 +96,7 @@ def test_two_runs_are_compared_by_configuration_results_and_curves(short_path):
     ended(one, samples_per_second=10.5)
     manifest = {"metadata": {"name": "sums"}, "spec": {"seed": 2}}
     (other / "spec.json").write_text(json.dumps(manifest))
+    (other / "environment.json").write_text(json.dumps({"torch": "2.14.0", "command": "b"}))
     shown = printed(compare_runs(load_run(one, 0), load_run(other, 0), 80))
     assert shown == [
         "A  sums: succeeded, 3 of 3 steps",
@@ -106,6 +107,9 @@ def test_two_runs_are_compared_by_configuration_results_and_curves(short_path):
         "                    A  B",
         "spec.sampling.topK  5  (default)",
         "spec.seed           1  2",
+        "Environment",
+        "       A       B",
+        "torch  2.13.0  2.14.0",
         "Results",
         "                         A                        B",
         "outcome                  succeeded                -",

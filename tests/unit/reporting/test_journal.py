@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.options import RunOptions
+from grpo_trainer.reporting.environment import describe_environment
 from grpo_trainer.reporting.journal import Journal
 from grpo_trainer.reporting.metrics import MetricValues, Series
 from grpo_trainer.reporting.paths import RunPaths
@@ -263,3 +264,19 @@ def test_a_run_directory_that_cannot_be_made_is_bad_input(tmp_path):
 
 def _fields(record) -> dict:
     return {name: getattr(record, name) for name in record.__dataclass_fields__}
+
+
+def test_the_environment_names_versions_and_machine_and_no_variable(layout, journal, monkeypatch):
+    monkeypatch.setenv("SECRET_TOKEN", "hush")
+    journal.environment(describe_environment())
+    found = json.loads(layout.environment.read_text())
+    assert {"command", "python", "torch", "ray", "machine of the driver"} <= found.keys()
+    assert "hush" not in layout.environment.read_text()
+
+
+def test_tokens_are_in_the_file_only_where_they_are_logged(layout, journal, logged_sample):
+    logged = logged_sample(tokens=["3", "."], log_ratios=[0.25, None])
+    journal.rollouts(1, [logged_sample(), logged])
+    plain, full = (json.loads(line) for line in layout.rollout(1).read_text().splitlines())
+    assert not {"tokens", "log_ratios"} & plain.keys()
+    assert (full["tokens"], full["log_ratios"]) == (["3", "."], [0.25, None])

@@ -66,6 +66,7 @@ DEFAULTS = {
     "checkpoint.keepLast": 3,
     "checkpoint.resumeFrom": None,
     "rollouts.logInterval": 20,
+    "rollouts.tokens": False,
     "storage": None,
     "tracking.tensorboard": True,
     "tracking.wandb": None,

@@ -190,7 +190,7 @@ def specs() -> st.SearchStrategy[dict[str, Any]]:
         consumers=consumers(),
         head=pools(),
         checkpoint=section(interval=st.integers(0, 9), keepLast=counts, resumeFrom=text),
-        rollouts=section(logInterval=st.integers(0, 9)),
+        rollouts=section(logInterval=st.integers(0, 9), tokens=st.booleans()),
         storage=st.one_of(
             st.fixed_dictionaries({"claimName": names}),
             st.fixed_dictionaries(

@@ -4,6 +4,7 @@ Prompts and completions stay the token ids that were sampled; nothing is encoded
 """
 
 import heapq
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -82,12 +83,16 @@ class StepBatch:
     statistics: StepStatistics
     advantages: tuple[Floats, ...]
     """Of each group, in the order given: [G]"""
+    rows: tuple[tuple[tuple[int, ...], ...], ...]
+    """The completion in each row of each micro-batch of each shard, numbered over all groups."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sample:
     """A completion that counts in the loss."""
 
+    number: int
+    """Among the completions of all groups."""
     prompt_ids: Ints
     response_ids: Ints
     old_logprobs: Floats
@@ -126,23 +131,33 @@ def build_step(
     """
     assert data_parallel >= 1 and microbatch >= 1 and multiple_of >= 1
     advantages = step_advantages(groups, algorithm)
-    samples = [s for g, a in zip(groups, advantages, strict=True) for s in _samples(g, a)]
+    numbers = itertools.count()
+    samples = [
+        sample
+        for group, of_group in zip(groups, advantages, strict=True)
+        for sample in _samples(group, of_group, numbers)
+    ]
     if skip_zero_advantage is None:
         skip_zero_advantage = algorithm.kl_coefficient == algorithm.entropy_coefficient == 0
     trained = [s for s in samples if s.advantage != 0 or not skip_zero_advantage]
     shares = _balance(trained, data_parallel)
     rounds = max(1, -(-max(len(share) for share in shares) // microbatch))
+    parts = [
+        [share[i * microbatch : (i + 1) * microbatch] for i in range(rounds)] for share in shares
+    ]
     shards = tuple(
-        tuple(
-            _microbatch(share[i * microbatch : (i + 1) * microbatch], pad_token_id, multiple_of)
-            for i in range(rounds)
-        )
-        for share in shares
+        tuple(_microbatch(part, pad_token_id, multiple_of) for part in of_rank) for of_rank in parts
     )
     tokens = sum(int(s.counted.sum()) for s in samples)
     statistics = _statistics(groups, advantages, trained_samples=len(trained))
     denominators = Denominators(len(samples), tokens)
-    return StepBatch(shards, denominators, statistics, tuple(a.advantages for a in advantages))
+    return StepBatch(
+        shards,
+        denominators,
+        statistics,
+        advantages=tuple(a.advantages for a in advantages),
+        rows=tuple(tuple(tuple(s.number for s in part) for part in of_rank) for of_rank in parts),
+    )
 
 
 def step_advantages(
@@ -165,13 +180,17 @@ def step_advantages(
     return normalize_over_batch(found, tokens)
 
 
-def _samples(group: ScoredGroup, advantages: GroupAdvantages) -> Iterator[_Sample]:
+def _samples(
+    group: ScoredGroup, advantages: GroupAdvantages, numbers: Iterator[int]
+) -> Iterator[_Sample]:
     prompt_ids = group.prompt.token_ids
     assert len(prompt_ids) > 0, "the first response token needs one that predicts it"
     for i, completion in enumerate(group.rollout.completions):
         assert len(completion.token_ids) == len(completion.logprobs)
+        number = next(numbers)
         if advantages.valid[i]:
             yield _Sample(
+                number=number,
                 prompt_ids=prompt_ids,
                 response_ids=completion.token_ids,
                 old_logprobs=completion.logprobs,

@@ -74,14 +74,25 @@ class Consumer:
             self._sent.clear()
 
     def train(
-        self, shard: Sequence[MicroBatch], denominators: Denominators, step: int
+        self,
+        shard: Sequence[MicroBatch],
+        denominators: Denominators,
+        step: int,
+        with_log_ratios: bool,
     ) -> StepResult:
         """One optimizer step, then the snapshot of version step + 1."""
         from .training import train_step
 
         began = time.perf_counter()
         with self._traced(step):
-            result = train_step(self._backend, self._options, shard, denominators, step)
+            result = train_step(
+                self._backend,
+                self._options,
+                shard,
+                denominators,
+                step,
+                with_log_ratios=with_log_ratios,
+            )
         seconds = time.perf_counter() - began
         self.snapshot(step + 1)
         return replace(result, seconds=seconds)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from grpo_trainer.algorithm.totals import LossSums
+from grpo_trainer.messages import Floats
 from grpo_trainer.spec import ConsumerBackend, Dtype, ResolvedAlgorithm
 
 from .parallel_dims import ParallelDims
@@ -54,3 +55,6 @@ class StepResult:
     skipped: bool = False
     """Whether the weights are as before, for gradients that are not finite."""
     seconds: float = 0.0
+    log_ratios: tuple[Floats, ...] = ()
+    """[B, L] of each micro-batch of this rank's shard: log of the importance ratio, 0 off the mask.
+    Empty unless requested, and on ranks that see no log-probabilities."""

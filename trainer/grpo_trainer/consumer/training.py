@@ -11,6 +11,7 @@ from grpo_trainer.algorithm.batching import MicroBatch
 from grpo_trainer.algorithm.loss import LossBatch, policy_loss
 from grpo_trainer.algorithm.schedule import learning_rate
 from grpo_trainer.algorithm.totals import Denominators, LossSums
+from grpo_trainer.messages import Floats
 from grpo_trainer.spec import ResolvedAlgorithm
 
 from .backend import DeviceBatch, LossOf, ResponseLogprobs, TrainingBackend
@@ -23,6 +24,8 @@ def train_step(
     shard: Sequence[MicroBatch],
     denominators: Denominators,
     step: int,
+    *,
+    with_log_ratios: bool = False,
 ) -> StepResult:
     """Train on one rank's shard of a step.
 
@@ -30,9 +33,26 @@ def train_step(
     processes changes the gradient. Every rank has the same number of micro-batches.
     """
     rate = learning_rate(step, options.total_steps, options.algorithm)
-    sums = backend.accumulate(shard, loss_of(options.algorithm, denominators))
+    loss, log_ratios = loss_of(options.algorithm, denominators), list[Floats]()
+    if with_log_ratios:
+        loss = _recording(loss, log_ratios)
+    sums = backend.accumulate(shard, loss)
     norm = backend.apply_gradients(rate)
-    return StepResult(sums, norm, rate, skipped=not math.isfinite(norm))
+    return StepResult(
+        sums, norm, rate, skipped=not math.isfinite(norm), log_ratios=tuple(log_ratios)
+    )
+
+
+def _recording(loss: LossOf, into: list[Floats]) -> LossOf:
+    """The same loss; the log of each token's importance ratio is appended, [B, L] on the host."""
+
+    def recorded(
+        item: DeviceBatch, found: ResponseLogprobs, reference: Tensor | None
+    ) -> tuple[Tensor, LossSums]:
+        into.append((found.logprobs.detach() - item.old_logprobs).float().cpu().numpy())
+        return loss(item, found, reference)
+
+    return recorded
 
 
 def loss_of(algorithm: ResolvedAlgorithm, denominators: Denominators) -> LossOf:

@@ -14,6 +14,7 @@ from grpo_trainer.algorithm.totals import LossSums
 from grpo_trainer.consumer.actor import PUBLISH, WATCH, Consumer
 from grpo_trainer.consumer.parallel_dims import ParallelDims
 from grpo_trainer.consumer.records import PolicyOptions, StepResult
+from grpo_trainer.messages import Floats
 
 from .checkpoints import TRAINER_STATE, model_file, write_index
 from .consumer_weights import ConsumerWeights
@@ -32,6 +33,8 @@ class TrainedStep:
     """Of the slowest rank, weights not included."""
     skipped: bool = False
     """The gradients were not finite, and the weights are unchanged."""
+    log_ratios: tuple[tuple[Floats, ...], ...] = ()
+    """Of each micro-batch of each shard, [B, L]; empty unless requested."""
 
 
 class ConsumerGroup:
@@ -101,21 +104,29 @@ class ConsumerGroup:
         """Copy the current weights to host memory as the given version, to be published."""
         await self._call([rank.snapshot.remote(version) for rank in self._ranks])
 
-    async def train(self, batch: StepBatch, step: int) -> TrainedStep:
+    async def train(
+        self, batch: StepBatch, step: int, *, with_log_ratios: bool = False
+    ) -> TrainedStep:
         """Run one optimizer step; afterwards version step + 1 is ready to be published."""
         shards = [ray.put(list(shard)) for shard in batch.shards]
         calls = [
-            rank.train.remote(shards[self._dims.data_index(i)], batch.denominators, step)
+            rank.train.remote(
+                shards[self._dims.data_index(i)], batch.denominators, step, with_log_ratios
+            )
             for i, rank in enumerate(self._ranks)
         ]
         results: list[StepResult] = await self._call(calls)
-        reporting = [r for i, r in enumerate(results) if self._dims.reports(i)]
+        of_shard = {
+            self._dims.data_index(i): r for i, r in enumerate(results) if self._dims.reports(i)
+        }
+        reporting = [of_shard[index] for index in sorted(of_shard)]
         return TrainedStep(
             sums=sum((r.sums for r in reporting), LossSums()),
             gradient_norm=reporting[0].gradient_norm,
             learning_rate=reporting[0].learning_rate,
             seconds=max(r.seconds for r in results),
             skipped=any(r.skipped for r in results),
+            log_ratios=tuple(r.log_ratios for r in reporting) if with_log_ratios else (),
         )
 
     async def save(self, directory: Path, step: int) -> None:

@@ -14,6 +14,7 @@ from .consumers import TrainedStep
 from .measure import logged_samples, step_report
 from .producers import ProducerPool
 from .run_context import RunContext
+from .token_texts import TokenTexts
 
 
 class StepRecorder:
@@ -26,6 +27,7 @@ class StepRecorder:
         self._pool = pool
         self._autoscaler = autoscaler
         self._busy_before = 0.0
+        self._token_texts = TokenTexts(context.prepared.tokenizer)
         self.ledger = ledger
 
     def record(
@@ -65,11 +67,16 @@ class StepRecorder:
         if micro_batches.statistics.trained_samples > 0 and not trained.skipped:
             self.ledger.updates += 1
         context.reporter.step(report)
-        interval = context.spec.rollouts.log_interval
-        if interval > 0 and (step == 1 or step % interval == 0):
-            samples = logged_samples(batch.groups, micro_batches.advantages)
+        if self.logs_rollouts(step):
+            tokens = self._token_texts if context.spec.rollouts.tokens else None
+            samples = logged_samples(batch.groups, micro_batches, trained.log_ratios, tokens)
             context.reporter.rollouts(step, samples)
         self._scale(Sample(seconds, phases[PhaseName.TAKE], busy, self._steps_ahead(step)))
+
+    def logs_rollouts(self, step: int) -> bool:
+        """Whether the completions of a step are written to the run directory."""
+        interval = self._context.spec.rollouts.log_interval
+        return interval > 0 and (step == 1 or step % interval == 0)
 
     def _busy_since_last_step(self) -> float:
         """Seconds that all producers together worked since the last step."""

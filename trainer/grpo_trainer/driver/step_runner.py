@@ -143,7 +143,8 @@ class StepRunner:
             await context.consumers.snapshot(step + 1)
             rate = learning_rate(step, context.prepared.total_steps, context.algorithm)
             return TrainedStep(LossSums(), gradient_norm=0.0, learning_rate=rate, seconds=0.0)
-        return await context.consumers.train(micro_batches, step)
+        with_log_ratios = context.spec.rollouts.tokens and self.recorder.logs_rollouts(step + 1)
+        return await context.consumers.train(micro_batches, step, with_log_ratios=with_log_ratios)
 
     def _on_evaluation(self, report: EvaluationReport) -> None:
         self.recorder.ledger.add_evaluation(report)

@@ -35,6 +35,9 @@ def _parts(one: RunData, other: RunData, width: int) -> Iterator[Part]:
         yield whole(f"   {run.directory}")
     yield Rule("Configuration", align="left")
     yield _differences(one, other)
+    if environment := _environments(one, other):
+        yield Rule("Environment", align="left")
+        yield environment
     yield Rule("Results", align="left")
     yield _results(one, other)
     yield Rule("Curves", align="left")
@@ -44,17 +47,27 @@ def _parts(one: RunData, other: RunData, width: int) -> Iterator[Part]:
 def _differences(one: RunData, other: RunData) -> Table | Text:
     """The fields that the manifests set differently."""
     a, b = (dict(flat(run.manifest.get("spec", {}), "spec")) for run in (one, other))
+    return _unequal(a, b, "(default)") or Text("the manifests are equal")
+
+
+def _environments(one: RunData, other: RunData) -> Table | None:
+    """Versions and machines that differ."""
+    a, b = (
+        {name: value for name, value in run.environment.items() if name != "command"}
+        for run in (one, other)
+    )
+    return _unequal(a, b, "-")
+
+
+def _unequal(a: Mapping[str, Any], b: Mapping[str, Any], absent: str) -> Table | None:
     names = [name for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)]
     if not names:
-        return Text("the manifests are equal")
+        return None
     table = _table()
     for name in names:
-        table.add_row(Text(name), *(Text(_setting(side, name)) for side in (a, b)))
+        cells = (printable(str(side[name])) if name in side else absent for side in (a, b))
+        table.add_row(Text(name), *map(Text, cells))
     return table
-
-
-def _setting(settings: Mapping[str, Any], name: str) -> str:
-    return printable(str(settings[name])) if name in settings else "(default)"
 
 
 def _results(one: RunData, other: RunData) -> Table:

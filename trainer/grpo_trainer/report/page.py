@@ -23,6 +23,8 @@ _SAMPLE_FIELDS = (
     "response_tokens",
     "finish_reason",
     "reward_parts",
+    "tokens",
+    "log_ratios",
 )
 """Columns of the completions, in the order the script shows them."""
 
@@ -54,6 +56,7 @@ def _payload(run: RunData) -> dict[str, Any]:
         "directory": str(run.directory),
         "summary": dict(run.summary),
         "settings": dict(flat(run.manifest.get("spec", {}), "spec")),
+        "environment": dict(run.environment),
         "curves": {name: [curve.steps, curve.values] for name, curve in run.curves.items()},
         "evaluations": [
             [e.dataset, e.step, e.samples, e.accuracy, e.standard_error, _passes(e)]
@@ -61,7 +64,7 @@ def _payload(run: RunData) -> dict[str, Any]:
         ],
         "fields": _SAMPLE_FIELDS,
         "samples": [
-            [s.step, s.dataset, *(_cell(s.fields.get(field)) for field in _SAMPLE_FIELDS)]
+            [s.step, s.dataset, *(s.fields.get(field) for field in _SAMPLE_FIELDS)]
             for s in run.samples
         ],
         "omitted": run.omitted_samples,
@@ -71,13 +74,6 @@ def _payload(run: RunData) -> dict[str, Any]:
 def _passes(evaluation: Evaluation) -> str:
     """`pass@2 0.500, pass@4 0.625`; empty for one sample of each row."""
     return ", ".join(f"pass@{k} {share:.3f}" for k, share in evaluation.pass_at.items())
-
-
-def _cell(value: Any) -> Any:
-    """A value of a completion; several named values as one text."""
-    if not isinstance(value, Mapping):
-        return value
-    return ", ".join(f"{name} {number:.4g}" for name, number in value.items()) or None
 
 
 def _packed(payload: Mapping[str, Any]) -> str:

@@ -59,6 +59,8 @@ class RunData:
     manifest: Mapping[str, Any]
     summary: Mapping[str, Any]
     """Empty while the run has not ended."""
+    environment: Mapping[str, str]
+    """What its newest start ran on; empty for a run of an earlier release."""
     curves: Mapping[str, Curve]
     evaluations: tuple[Evaluation, ...]
     samples: tuple[Sample, ...]
@@ -88,6 +90,7 @@ def load_run(directory: Path, max_sample_bytes: int) -> RunData:
         directory=directory.resolve(),
         manifest=manifest,
         summary=_json_object(directory / "summary.json"),
+        environment=_json_object(directory / "environment.json"),
         curves=_curves(directory / "metrics.jsonl"),
         evaluations=tuple(sorted(evaluations, key=lambda e: (e.dataset, e.step))),
         samples=samples,

@@ -31,6 +31,10 @@ class Journal(Sink):
         layout.create()
         _write_atomically(layout.spec, json.dumps(job.to_manifest(), indent=2) + "\n")
 
+    def environment(self, found: Mapping[str, str]) -> None:
+        """What the run runs on."""
+        _write_atomically(self._layout.environment, _json(found, indent=2) + "\n")
+
     def rewind(self, step: int) -> dict[Series, float]:
         """Remove the rows of steps beyond `step`, and a torn last row.
 
@@ -72,7 +76,7 @@ class Journal(Sink):
         self._rows.append(self._append(EVALUATION, row))
 
     def rollouts(self, step: int, samples: Sequence[LoggedSample]) -> None:
-        _write_lines(self._layout.rollout(step), (asdict(sample) for sample in samples))
+        _write_lines(self._layout.rollout(step), map(_logged, samples))
 
     def finish(self, summary: Summary) -> None:
         _write_atomically(self._layout.summary, _json(asdict(summary), indent=2) + "\n")
@@ -118,6 +122,15 @@ def _spread(report: EvaluationReport) -> Row:
         found[EVALUATION_PASS] = report.pass_at[max(report.pass_at)]
         found |= {f"pass_at_{k}": share for k, share in report.pass_at.items()}
     return found
+
+
+def _logged(sample: LoggedSample) -> Row:
+    """The fields of a completion, without those of tokens that are not logged."""
+    return {
+        key: value
+        for key, value in asdict(sample).items()
+        if value is not None or key not in ("tokens", "log_ratios")
+    }
 
 
 def _same_evaluation(one: Row, other: Row) -> bool:

@@ -35,6 +35,11 @@ class RunPaths:
         return self.root / "spec.json"
 
     @property
+    def environment(self) -> Path:
+        """What the newest start ran on."""
+        return self.root / "environment.json"
+
+    @property
     def metrics(self) -> Path:
         return self.root / "metrics.jsonl"
 

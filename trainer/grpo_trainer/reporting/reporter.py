@@ -19,6 +19,7 @@ from ..events import (
 from ..options import RunOptions
 from ..spec import GRPOJob, Progress
 from .display import PlainDisplay, make_display
+from .environment import describe_environment
 from .journal import Journal
 from .metrics import MetricValues
 from .paths import RunPaths
@@ -130,6 +131,7 @@ async def open_reporter(
     layout = RunPaths.of(options)
     values, tracker = MetricValues(), ProgressTracker(options.attempt)
     journal, exposition = Journal(layout, job), Exposition(values)
+    journal.environment(describe_environment())
 
     def drain() -> None:
         reporter.draining()

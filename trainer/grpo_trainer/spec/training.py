@@ -92,6 +92,9 @@ class CheckpointSpec(Record):
 class RolloutLogSpec(Record):
     log_interval: NonNegativeInt = 20
     """Steps between logged batches of rollouts; 0 disables the log."""
+    tokens: bool = False
+    """Log each token with the log of its importance ratio, which `grpo report` shows in colours;
+    the files get about four times as large."""
 
 
 class WandbSpec(Record):

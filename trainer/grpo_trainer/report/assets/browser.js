@@ -1,6 +1,7 @@
 "use strict";
 // The list of completions draws only the rows in view, so that 100,000 of them scroll smoothly.
 const ROW = 34, MARGIN = 10;
+const FULL = 0.5;  // the log-ratio at which a token has its full colour
 const STEP = 0, DATASET = 1, FIRST = 2;
 
 function makeBrowser(runs) {
@@ -71,6 +72,34 @@ function makeBrowser(runs) {
     return element;
   }
 
+  // Red: the policy makes the token likelier than it was when it was sampled; blue: less likely.
+  function tokenElements(tokens, ratios) {
+    return tokens.map((text, index) => {
+      const ratio = ratios ? ratios[index] : null;
+      const element = Object.assign(document.createElement("span"), { textContent: text });
+      if (ratio === null || ratio === undefined) {
+        element.className = "off";
+        element.title = "not in the loss";
+        return element;
+      }
+      element.className = ratio < 0 ? "less" : "more";
+      element.style.setProperty("--weight", `${Math.min(100, Math.abs(ratio) / FULL * 100)}%`);
+      element.title = `log-ratio ${ratio.toFixed(3)}, importance ratio ${Math.exp(ratio).toFixed(3)}`;
+      return element;
+    });
+  }
+
+  function legend() {
+    const line = Object.assign(document.createElement("p"), { className: "legend" });
+    for (const [name, text] of [["less", "less likely"], ["more", "likelier"], ["off", "not in the loss"]]) {
+      const sample = Object.assign(document.createElement("span"), { className: name, textContent: text });
+      sample.style.setProperty("--weight", "100%");
+      line.append(sample, " ");
+    }
+    line.append(`under the trained policy than when sampled; full colour at a log-ratio of ${FULL}`);
+    return line;
+  }
+
   function select(index) {
     selected = index;
     draw();
@@ -80,12 +109,22 @@ function makeBrowser(runs) {
     const add = (tag, text) => detail.append(Object.assign(document.createElement(tag), { textContent: text }));
     for (const name of ["prompt", "completion", "answer"]) {
       add("h4", name === "answer" ? "reference answer" : name);
-      add("pre", row[field[name]] ?? "–");
+      const tokens = row[field.tokens];
+      if (name !== "completion" || !tokens) {
+        add("pre", row[field[name]] ?? "–");
+        continue;
+      }
+      const place = document.createElement("pre");
+      place.className = "tokens";
+      place.append(...tokenElements(tokens, row[field.log_ratios]));
+      detail.append(place, legend());
     }
-    const rest = runs[0].fields.filter((name) => !["prompt", "completion", "answer"].includes(name));
+    const shown = ["prompt", "completion", "answer", "tokens", "log_ratios", "reward_parts"];
+    const rest = runs[0].fields.filter((name) => !shown.includes(name));
     const table = document.createElement("table");
     const facts = [["run", run.label], ["step", row[STEP]], ["set", row[DATASET] || "rollouts"],
-      ...rest.map((name) => [name.replaceAll("_", " "), row[field[name]]])];
+      ...rest.map((name) => [name.replaceAll("_", " "), row[field[name]]]),
+      ...Object.entries(row[field.reward_parts] ?? {}).map(([part, value]) => [`reward part ${part}`, value])];
     for (const [name, value] of facts) {
       const line = table.insertRow();
       line.insertCell().textContent = name;

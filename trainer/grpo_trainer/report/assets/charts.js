@@ -10,6 +10,7 @@ const CHARTS = [
     ["Accuracy of evaluations", "evaluations"],
     ["Format accuracy", [["grpo_format_accuracy_mean", ""]]],
     ["Response tokens", [["grpo_response_tokens_mean", ""]]],
+    ["Parts of the reward", "parts"],
     ["Groups without signal, share", [["zero_std_fraction", ""]]],
   ]],
   ["Policy", [
@@ -31,7 +32,7 @@ const CHARTS = [
     ["Seconds per step, by phase", "phases"],
   ]],
 ];
-const PHASE = "grpo_phase_seconds_total_";
+const PHASE = "grpo_phase_seconds_total_", PART = "grpo_reward_part_mean_";
 
 function smoothed(values, weight) {
   let mean = 0, norm = 0;
@@ -87,9 +88,23 @@ function phaseTraces(runs) {
   });
 }
 
+// A dash pattern for each part, a colour for each run.
+function partTraces(runs, weight) {
+  const names = [...new Set(runs.flatMap((run) => Object.keys(run.curves)))]
+    .filter((name) => name.startsWith(PART)).sort();
+  const dashes = ["solid", "dot", "dash", "dashdot", "longdash"];
+  return runs.flatMap((run, index) => names.filter((name) => name in run.curves).map((name) => ({
+    x: run.curves[name][0], y: smoothed(run.curves[name][1], weight), mode: "lines",
+    name: `${runs.length > 1 ? `${run.label} ` : ""}${name.slice(PART.length)}`,
+    line: { width: 2, dash: dashes[names.indexOf(name) % dashes.length],
+      color: COLOURS[(runs.length > 1 ? index : names.indexOf(name)) % COLOURS.length] },
+  })));
+}
+
 function tracesOf(content, runs, weight) {
   if (content === "evaluations") return evaluationTraces(runs);
   if (content === "phases") return phaseTraces(runs);
+  if (content === "parts") return partTraces(runs, weight);
   return metricTraces(runs, content, weight);
 }
 

@@ -87,6 +87,23 @@ function drawSettings(runs) {
   }
 }
 
+function drawEnvironment(runs) {
+  const names = [...new Set(runs.flatMap((run) => Object.keys(run.environment)))];
+  const place = document.getElementById("environment");
+  if (!names.length) {
+    place.append(Object.assign(document.createElement("p"), { textContent: "Not logged." }));
+    return;
+  }
+  const shown = table(["", ...runs.map((run) => run.label)],
+    names.map((name) => [name, ...runs.map((run) => run.environment[name] ?? "–")]));
+  shown.querySelectorAll("tbody tr").forEach((row) => {
+    const values = [...row.cells].slice(1).map((cell) => cell.textContent);
+    if (new Set(values).size > 1) row.className = "different";
+  });
+  shown.querySelectorAll("td").forEach((cell) => { cell.className = ""; });
+  place.append(shown);
+}
+
 function labelled(runs) {
   const names = runs.map((run) => run.name);
   const unique = new Set(names).size === names.length;
@@ -112,6 +129,7 @@ unpack().then(({ title, runs: unlabelled }) => {
   drawOverview(runs);
   drawEvaluations(runs);
   drawSettings(runs);
+  drawEnvironment(runs);
   makeBrowser(runs);
   paint(window.matchMedia("(prefers-color-scheme: dark)").matches);
   document.body.dataset.ready = "true";
