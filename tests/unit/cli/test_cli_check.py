@@ -144,3 +144,37 @@ def test_a_disk_that_is_too_small_is_reported(here, monkeypatch, capsys):
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(total=100, free=10))
     assert main(["check", "job.yaml"]) == 64
     assert "10 B are free and 1 checkpoints of 24 B are needed" in capsys.readouterr().err
+
+
+def faults(capsys, *options: str) -> list[str]:
+    """What `grpo check` writes to standard error."""
+    assert main(["check", "job.yaml", *options]) == 64
+    return capsys.readouterr().err.splitlines()
+
+
+def test_an_unknown_built_in_model_is_refused(here, capsys):
+    (fault,) = faults(capsys, "--set", "spec.model.path=builtin://tny")
+    assert fault == 'spec.model.path: Invalid value: "builtin://tny": must be builtin://tiny'
+
+
+def test_a_prompt_limit_beyond_the_context_is_named_itself(here, capsys, model):
+    (fault,) = faults(capsys, "-mpt", "100")
+    assert fault == (
+        f"spec.sampling.maxPromptTokens: Invalid value: 100: must be less than 64, the context of "
+        f"{model} in tokens"
+    )
+
+
+def test_a_table_that_is_no_data_set_comes_with_the_command_that_converts_it(here, capsys):
+    (here / "rows.csv").write_text("question,answer\n1,2\n")
+    (fault,) = faults(capsys, "-d", "rows.csv")
+    assert fault == (
+        "rows.csv: Invalid value: file extension '.csv': must be .jsonl or .parquet; `grpo data` "
+        "converts other tables"
+    )
+
+
+def test_a_tracker_that_cannot_be_reached_is_named(here, capsys, unused_tcp_port):
+    uri = f"http://127.0.0.1:{unused_tcp_port}"
+    (fault,) = faults(capsys, "--set", f"spec.tracking.mlflow.trackingUri={uri}")
+    assert fault == f"spec.tracking.mlflow: no answer from {uri}: [Errno 111] Connection refused"

@@ -50,8 +50,9 @@ def driver(monkeypatch):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Path:
-    """A working directory with a valid manifest."""
+    """A working directory with a valid manifest and its data."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.jsonl").write_text("")
     (tmp_path / "job.yaml").write_text(VALID)
     return tmp_path
 
@@ -181,6 +182,45 @@ def test_a_run_without_a_directory_gets_a_new_one_of_its_own(here, driver):
     assert options.run_dir.name.startswith("tiny-2")
     assert options.run_dir.is_dir()
     assert (options.host, options.port) == (RunOptions(Path()).host, RunOptions(Path()).port)
+
+
+def test_missing_data_are_found_before_anything_is_created(here, driver, capsys):
+    sets = "spec.evaluation.datasets={a: a.jsonl, b: builtin://addition-held-out}"
+    assert main(["run", "job.yaml", "-d", "no.jsonl", "--set", sets]) == 64
+    assert capsys.readouterr().err.splitlines() == [
+        f'spec.dataset.path: Invalid value: "no.jsonl": no such file (working directory: {here})',
+        'spec.evaluation.datasets.a: Invalid value: "a.jsonl": no such file (working directory: '
+        f"{here})",
+    ]
+    assert driver == []
+    assert not (here / "runs").exists()
+
+
+@pytest.mark.parametrize("arguments", [(), ("--run-dir", "mine")])
+def test_a_run_that_never_started_leaves_no_directory(here, monkeypatch, arguments):
+    def refuse(job: GRPOJob, options: RunOptions) -> int:
+        (options.run_dir / "logs").mkdir(parents=True)
+        raise InvalidInputError("spec.model.path: Invalid value")
+
+    module = ModuleType("grpo_trainer.driver")
+    module.run = refuse
+    monkeypatch.setitem(sys.modules, "grpo_trainer.driver", module)
+    assert main(["run", "job.yaml", *arguments]) == 64
+    assert [p for p in (*here.glob("runs/*"), here / "mine") if p.exists()] == []
+
+
+@pytest.mark.parametrize("kept", ["metrics.jsonl", "logs/consumer.out"])
+def test_what_a_run_has_written_stays_after_its_failure(here, monkeypatch, kept):
+    def fail(job: GRPOJob, options: RunOptions) -> int:
+        (options.run_dir / "logs").mkdir(parents=True)
+        (options.run_dir / kept).write_text("{}")
+        raise InvalidInputError("spec.reward: Invalid value")
+
+    module = ModuleType("grpo_trainer.driver")
+    module.run = fail
+    monkeypatch.setitem(sys.modules, "grpo_trainer.driver", module)
+    assert main(["run", "job.yaml", "--run-dir", "mine"]) == 64
+    assert (here / "mine" / kept).exists()
 
 
 def test_two_runs_never_share_a_new_directory(here):

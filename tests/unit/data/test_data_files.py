@@ -173,7 +173,7 @@ def test_a_file_without_rows_is_refused(tmp_path, data):
 def test_the_fault_of_a_missing_file_names_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        InvalidDataError, match=rf"^no.jsonl: Required value: no such file.*{tmp_path}"
+        InvalidDataError, match=rf"^no.jsonl: no such file \(working directory: {tmp_path}\)$"
     ):
         load(Path("no.jsonl"))
 

@@ -3,7 +3,13 @@
 from .addition import Split, addition_rows
 from .names import is_builtin
 from .recipe import CompletionFormat, OnProgress, Recipe
-from .store import default_cache, ensure_model, ensure_tiny_model, resolve_model_path
+from .store import (
+    check_model_name,
+    default_cache,
+    ensure_model,
+    ensure_tiny_model,
+    resolve_model_path,
+)
 
 __all__ = [
     "CompletionFormat",
@@ -11,6 +17,7 @@ __all__ = [
     "Recipe",
     "Split",
     "addition_rows",
+    "check_model_name",
     "default_cache",
     "ensure_model",
     "ensure_tiny_model",

@@ -36,12 +36,17 @@ def resolve_model_path(
     The completions of `builtin://tiny` have the form that the reward reads. Raises
     InvalidInputError for an unknown built-in name.
     """
+    check_model_name(path)
     if not is_builtin(path):
         return path
-    if path != TINY:
-        raise InvalidInputError(invalid("spec.model.path", path, f"must be {TINY}"))
     form = CompletionFormat.for_reward(reward)
     return str(ensure_tiny_model(cache, completion_format=form, on_progress=on_progress))
+
+
+def check_model_name(path: str) -> None:
+    """Raise InvalidInputError for an unknown built-in name."""
+    if is_builtin(path) and path != TINY:
+        raise InvalidInputError(invalid("spec.model.path", path, f"must be {TINY}"))
 
 
 def ensure_tiny_model(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..builtin import CompletionFormat, default_cache, is_builtin
+from ..builtin import CompletionFormat, check_model_name, default_cache, is_builtin
 from ..builtin.recipe import tiny_recipe
 from ..data import EncodedPrompts, check_markers, encode_prompts, unopened_prompts
 from ..driver.checkpoints import complete_checkpoints
@@ -29,7 +29,7 @@ from ..rewards import markers, reach_services, services, system_prompt
 from ..spec import ExitCode, GRPOJobSpec, planned_steps, resolve_reward
 from ..spec.environment import EnvironmentSpec
 from .light import without_torch
-from .start import Start, check_engine, check_port, check_trainer
+from .start import Start, check_engine, check_files, check_port, check_trainer
 
 _NAME_WIDTH = 10
 Rows = dict[str, tuple[Row, ...]]
@@ -126,6 +126,7 @@ def _tracking(spec: GRPOJobSpec) -> str:
 
 def _data(spec: GRPOJobSpec) -> Found:
     """Rows and, by its own check, the reward, which is called on some of them."""
+    check_files(spec)
     train, evaluation = load_data(spec)
     counts = [f"{spec.dataset.path} {len(train):,} rows"]
     counts += [f"{name} {len(rows):,} rows" for name, rows in evaluation.items()]
@@ -179,6 +180,7 @@ def _model(spec: GRPOJobSpec, roles: tuple[str, ...] | None) -> Found:
 
 
 def _model_directory(spec: GRPOJobSpec) -> str | None:
+    check_model_name(spec.model.path)
     if not is_builtin(spec.model.path):
         return spec.model.path
     recipe = tiny_recipe(CompletionFormat.for_reward(spec.reward.main_type), seed=0)

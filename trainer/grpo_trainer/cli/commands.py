@@ -17,11 +17,12 @@ from .jobs import given_flags, job_of
 from .manifests import read_document, read_documents
 from .start import (
     check_engine,
+    check_files,
     check_port,
     check_trainer,
     create_run_dir,
     enter_environment,
-    has_metrics,
+    never_started,
     start_of,
 )
 
@@ -44,7 +45,10 @@ def run(arguments: Namespace) -> int:
     check_trainer(start.job.spec)
     check_port(start)
     check_engine(start.job.spec, start.options)
+    if not start.resumes:  # a finished run needs no data
+        check_files(start.job.spec)
     directory = start.options.run_dir
+    existed = directory.exists()
     if arguments.run_dir is None:
         create_run_dir(directory)
 
@@ -53,8 +57,8 @@ def run(arguments: Namespace) -> int:
     try:
         return drive(start.job, start.options)
     except InvalidInputError:
-        if arguments.run_dir is None and not has_metrics(directory):
-            shutil.rmtree(directory)  # of a run that never started
+        if not existed and never_started(directory):
+            shutil.rmtree(directory)
         raise
 
 

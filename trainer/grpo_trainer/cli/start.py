@@ -12,6 +12,7 @@ from pathlib import Path
 
 import yaml
 
+from ..builtin.names import is_builtin
 from ..environment import (
     FSDP_TRANSFORMERS,
     VARIABLE,
@@ -143,6 +144,28 @@ def check_trainer(spec: GRPOJobSpec) -> None:
         raise InvalidInputError(
             f"grpo run: needs {', '.join(missing)}; install grpo-operator[trainer]"
         )
+
+
+def check_files(spec: GRPOJobSpec) -> None:
+    """Raises InvalidInputError with the fields whose data files do not exist."""
+    given = spec.evaluation
+    paths = [
+        ("dataset.path", spec.dataset.path),
+        *((f"evaluation.datasets.{name}", path) for name, path in given.datasets.items()),
+        *((f"evaluation.sets[{index}].path", one.path) for index, one in enumerate(given.sets)),
+    ]
+    missing = [
+        invalid(f"spec.{field}", path, f"no such file (working directory: {Path.cwd()})")
+        for field, path in paths
+        if not is_builtin(path) and not Path(path).exists()
+    ]
+    if missing:
+        raise InvalidInputError(missing)
+
+
+def never_started(run_dir: Path) -> bool:
+    """Whether a run ended before Ray did anything: nothing in its directory is worth keeping."""
+    return not has_metrics(run_dir) and not any((run_dir / "logs").glob("*"))
 
 
 def check_port(start: Start) -> None:

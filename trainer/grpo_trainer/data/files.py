@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..errors import InvalidDataError
 from ..row_faults import InvalidValueError, RowFault, refuse, shown
 
 _OBJECT = "must be a JSON object on one line"
@@ -31,12 +32,13 @@ def read_records(path: str) -> Iterator[Record | RowFault]:
     file = Path(path)
     readers = {".jsonl": _read_jsonl, ".parquet": _read_parquet}
     if not file.exists():
-        raise refuse([RowFault(path, f"no such file (working directory: {Path.cwd()})")])
+        raise InvalidDataError(f"{path}: no such file (working directory: {Path.cwd()})")
     if file.is_dir():
         raise refuse([RowFault(path, "must be a .jsonl or .parquet file", "directory")])
     if file.suffix.lower() not in readers:
         kinds = " or ".join(readers)
-        raise refuse([RowFault(path, f"must be {kinds}", f"file extension {file.suffix!r}")])
+        must = f"must be {kinds}; `grpo data` converts other tables"
+        raise refuse([RowFault(path, must, f"file extension {file.suffix!r}")])
     return readers[file.suffix.lower()](file)
 
 

@@ -205,6 +205,9 @@ def check_context(spec: GRPOJobSpec, config: Any) -> None:
     """Raise InvalidInputError if the longest prompt and completion exceed the model's context."""
     limit = getattr(config, "max_position_embeddings", None)
     prompt, completion = spec.sampling.max_prompt_tokens, spec.completion_tokens
+    if limit is not None and prompt >= limit:
+        must = f"must be less than {limit}, the context of {spec.model.path} in tokens"
+        raise InvalidInputError(invalid("spec.sampling.maxPromptTokens", prompt, must))
     if limit is not None and prompt + completion > limit:
         must = (
             f"must be at most {limit - prompt} with maxPromptTokens {prompt}: the context of "
