@@ -49,6 +49,17 @@ PIPELINE = Row(
             width=6,
         ),
         Graph(
+            "Weight deltas",
+            "With weightTransport delta: bytes of the newest version as a share of a full one, and "
+            "versions that were fetched in full because a checksum differed. Good: a few percent, "
+            "and none. Near 1: most weights change in a step; use another transport.",
+            (
+                Query(newest("grpo_weight_delta_ratio"), "share"),
+                Query(newest("grpo_weight_differences_total"), "differences"),
+            ),
+            width=6,
+        ),
+        Graph(
             "Weight version",
             "Newest published version: one per step. Flat: no step completes.",
             (Query(newest("grpo_weight_version"), "version"),),

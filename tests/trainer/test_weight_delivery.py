@@ -9,6 +9,7 @@ import os
 import signal
 import tempfile
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -111,6 +112,45 @@ async def test_a_killed_producer_holds_up_nobody_and_comes_back(start):
         await made.producers(3)
         assert made.pid("producer-2") == third
         assert {made.pid("producer-0"), made.pid("producer-1")}.isdisjoint({first, second})
+
+
+async def test_deltas_keep_producers_equal_and_a_broken_one_is_replaced_by_a_full_version(
+    cluster, tmp_path
+):
+    # At this learning rate a step changes few elements in bfloat16.
+    sections = {
+        "model": {"path": "builtin://tiny", "dtype": "bfloat16", "gradientCheckpointing": False},
+        "algorithm": {"learningRate": 1e-6, "klCoefficient": 0},
+    }
+    producers = {"replicas": 2, "weightTransport": "delta"}
+    async with pipeline(tmp_path, producers, sections) as made:
+        await made.producers(2)
+        publisher, weights = made.context.publisher, made.context.consumers.weights
+        made.put.clear()
+        for _ in range(3):
+            await made.step()
+            # Each has compared the checksum of all its weights.
+            await made.producers(2)
+        assert (made.put, publisher.differences) == ([], 0)
+        assert publisher.delta_share < 0.5
+
+        intact = weights.publish_delta
+
+        async def tampered(version):
+            [delta] = await intact(version)
+            found = ray.get(delta.reference)
+            words = found.words.copy()
+            words[0] ^= 1
+            return [replace(delta, reference=ray.put(replace(found, words=words)))]
+
+        weights.publish_delta = tampered
+        await made.step()
+        await made.producers(2)
+        assert (made.put, publisher.differences) == ([made.version], 2)
+        weights.publish_delta = intact
+        await made.step()
+        await made.producers(2)
+        assert publisher.differences == 2
 
 
 def test_a_run_by_broadcasts_trains_every_prompt_once_and_evaluates_every_row(tmp_path):

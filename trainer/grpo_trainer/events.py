@@ -40,6 +40,10 @@ class PipelineState:
     apply_seconds: float | None
     scoring_errors: dict[str, int] = field(default_factory=dict)
     """Completions without a score since the start of the run, by reason."""
+    delta_share: float | None = None
+    """Bytes of the newest version over those of a full one; None without deltas."""
+    weight_differences: int = 0
+    """Times that a producer's weights differed from those published, since the run's start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ PUBLISHED = {
     "grpo_weight_version": None,
     "grpo_weight_publish_seconds": None,
     "grpo_weight_apply_seconds": None,
+    "grpo_weight_delta_ratio": None,
+    "grpo_weight_differences_total": None,
     "grpo_loss": None,
     "grpo_kl": None,
     "grpo_entropy": None,

@@ -38,7 +38,7 @@ def test_every_metric_has_a_type_before_it_has_a_value(exposition):
 
 
 def test_a_step_gives_every_metric_a_value(values, exposition, step_report, evaluation_report):
-    report(values, exposition, step_report(apply_seconds=0.125))
+    report(values, exposition, step_report(apply_seconds=0.125, delta_share=0.02))
     values.evaluation(evaluation_report(pass_at={2: 0.5}))
     values.checkpoint(CheckpointReport(step=1, path="p", seconds=2.0))
     values.restart("producer")

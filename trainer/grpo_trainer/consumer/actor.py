@@ -19,7 +19,7 @@ from grpo_trainer.algorithm.totals import Denominators
 from grpo_trainer.stacks import thread_stacks
 from grpo_trainer.transport.plan import Stage
 
-from .records import PolicyOptions, Rendezvous, StepResult
+from .records import DeltaReference, PolicyOptions, Rendezvous, StepResult
 
 PUBLISH_SECONDS = 300.0
 """How long the next snapshot waits until the last one was published."""
@@ -125,6 +125,19 @@ class Consumer:
                 return [ray.put(self._exporter.bundle())]
             finally:
                 self._sent.set()
+
+    @ray.method(concurrency_group=PUBLISH)
+    def publish_delta(self, version: int) -> list[DeltaReference]:
+        """Put what has changed since the last call into the object store.
+
+        Nothing is in the list when the version is to be published in full. The snapshot stays.
+        """
+        assert self._exporter.version == version and not self._sent.is_set()
+        delta = self._exporter.delta()
+        if delta is None:
+            return []
+        whole = self._exporter.buffer.nbytes
+        return [DeltaReference(delta.base, delta.size, whole, ray.put(delta))]
 
     @ray.method(concurrency_group=PUBLISH)
     def release_snapshot(self) -> None:

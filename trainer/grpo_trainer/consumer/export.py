@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from grpo_trainer.weight_delta import DeltaEncoder, WeightDelta
 from grpo_trainer.weights import TensorEntry, WeightBundle, buffer_bytes, layout
 
 from .backend import TrainingBackend
@@ -21,6 +22,7 @@ class WeightExporter:
         self._joins = backend.dims.joins_export(rank)
         self._entries: tuple[TensorEntry, ...] = ()
         self._buffer = torch.empty(0, dtype=torch.uint8)
+        self._deltas = DeltaEncoder()
         self.version = -1
 
     def snapshot(self, version: int) -> None:
@@ -70,6 +72,10 @@ class WeightExporter:
     def bundle(self) -> WeightBundle:
         """The snapshot as a record for the object store; it shares the buffer."""
         return WeightBundle(self.version, self._entries, self._buffer.numpy())
+
+    def delta(self) -> WeightDelta | None:
+        """What has changed since the last call; None where the snapshot is to be sent in full."""
+        return self._deltas.encode(self.bundle())
 
     def save(self, path: Path) -> list[str]:
         """Write the snapshot as a safetensors file and return the names in it."""

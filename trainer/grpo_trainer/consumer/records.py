@@ -1,6 +1,7 @@
 """What crosses between the driver and the training processes; nothing of torch."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from grpo_trainer.algorithm.totals import LossSums
 from grpo_trainer.messages import Floats
@@ -42,6 +43,19 @@ class PolicyOptions:
     backend: ConsumerBackend = ConsumerBackend.COLOSSALAI
     trace_directory: str | None = None
     """Where traces of the first steps go; None writes none."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaReference:
+    """A delta in the object store, of one pipeline stage."""
+
+    base: int
+    """The version that it is to be applied to."""
+    size: int
+    """Bytes of the delta."""
+    full_size: int
+    """Bytes of the stage."""
+    reference: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from .producers import PoolEvents, ProducerPool
 from .ray_session import device_for
 from .run_context import PolicyFactory, RunContext, score_rollout
 from .run_health import RunHealth
+from .weight_deltas import DeltaChain
 from .weight_publisher import WeightPublisher
 
 
@@ -85,7 +86,11 @@ def assemble(
     consumers, policy = _consumers(spec, algorithm, prepared, placement, on_change)
     changed = ChangeSignal()
     publisher = WeightPublisher(
-        consumers.weights, changed, buffer.loaded, _broadcast(spec, consumers, placement)
+        consumers.weights,
+        changed,
+        buffer.loaded,
+        _broadcast(spec, consumers, placement),
+        DeltaChain() if spec.producers.weight_transport is WeightTransport.DELTA else None,
     )
     checkpoints = CheckpointWriter(placement.store, consumers, buffer, prepared, spec, errors)
     return RunContext(
@@ -151,6 +156,7 @@ def producer_settings(
         startup_seconds=float(spec.startup_deadline_seconds),
         call_seconds=float(spec.worker_timeout_seconds),
         environment=_environment(spec, prepared),
+        deltas=spec.producers.weight_transport is WeightTransport.DELTA,
     )
 
 
@@ -240,7 +246,7 @@ def _consumers(
 def _broadcast(
     spec: GRPOJobSpec, consumers: ConsumerGroup, placement: Placement
 ) -> Broadcast | None:
-    if spec.producers.weight_transport is WeightTransport.OBJECT_STORE:
+    if spec.producers.weight_transport is not WeightTransport.COLLECTIVE:
         return None
     accelerators = (spec.consumers.accelerator, spec.producers.accelerator)
     devices = {device_for(accelerator, placement.options) for accelerator in accelerators}

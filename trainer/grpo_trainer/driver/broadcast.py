@@ -47,6 +47,8 @@ class Subscription:
     client: WeightClient
     version: int = NO_VERSION
     """The version it has applied."""
+    mirrors: bool = True
+    """Whether its host copy is that of its version, so that it can apply deltas."""
     apply_seconds: float | None = None
     """Pause of generation for that version."""
     transfer: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from grpo_trainer.consumer.records import DeltaReference
 from grpo_trainer.transport.plan import Stage
 
 from .ray_calls import ConsumersLostError, call_ranks
@@ -35,6 +36,14 @@ class ConsumerWeights:
             return await self.publish(version)
         except ConsumersLostError:
             return None  # the training loop learns of it from its own calls
+
+    async def publish_delta(self, version: int) -> list[DeltaReference] | None:
+        """Put what has changed since the version before into the object store, one per stage.
+
+        Returns None when the version is to be published in full. The snapshot is not released.
+        """
+        found = await self._call([r.publish_delta.remote(version) for r in self._exporters()])
+        return [deltas[0] for deltas in found] if found and all(found) else None
 
     async def release_snapshot(self) -> None:
         """Allow the next snapshot to overwrite this one."""

@@ -38,6 +38,8 @@ class ProducerSettings:
     call_seconds: float
     environment: EnvironmentOptions | None = None
     """None: single turns."""
+    deltas: bool = False
+    """Weights arrive as differences."""
 
 
 class ProducerClient:
@@ -60,7 +62,7 @@ class ProducerClient:
             runtime_env=environment,
         )
         self.actor: Any = actor.remote(
-            settings.engine, settings.backend, name, settings.environment
+            settings.engine, settings.backend, name, settings.environment, deltas=settings.deltas
         )
 
     async def ready(self) -> ProducerInfo:

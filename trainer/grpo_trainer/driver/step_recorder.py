@@ -50,6 +50,8 @@ class StepRecorder:
             producer_idle_ratio=min(1.0, max(0.0, 1 - busy_each / seconds)) if seconds else 0.0,
             publish_seconds=context.publisher.publish_seconds,
             apply_seconds=context.publisher.apply_seconds,
+            delta_share=context.publisher.delta_share,
+            weight_differences=context.publisher.differences,
             scoring_errors=dict(context.scoring_errors),
         )
         report = step_report(

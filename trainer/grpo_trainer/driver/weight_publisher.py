@@ -3,6 +3,7 @@
     consumers --snapshot--> publish(version) --broadcast--> subscribed producers
                                  |
                                  +--references--> object store --follow()--> everyone else
+                                      (a full version, or the deltas that lead to it)
 
 A version is *available* from its publication until a newer one replaces it; an evaluation pins the
 version it needs. After a roll back all versions are void, and a new epoch begins: the same number
@@ -21,10 +22,12 @@ from typing import Any
 from ray.exceptions import RayTaskError
 
 from grpo_trainer.pipeline import ChangeSignal
+from grpo_trainer.weight_delta import WeightsDifferError
 
 from .background import BackgroundTask
 from .broadcast import NO_VERSION, Broadcast, Subscription, WeightClient
 from .consumer_weights import ConsumerWeights
+from .weight_deltas import DeltaChain
 
 _log = logging.getLogger(__name__)
 
@@ -84,12 +87,15 @@ class WeightPublisher:
         changed: ChangeSignal,
         on_applied: OnApplied,
         broadcast: Broadcast | None = None,
+        deltas: DeltaChain | None = None,
     ) -> None:
-        """Without `broadcast` every producer fetches versions from the object store."""
+        """Without `broadcast` every producer fetches versions from the object store; with `deltas`
+        those that hold an earlier version fetch what has changed."""
         self._consumers = consumers
         self._changed = changed
         self._on_applied = on_applied
         self._broadcast = broadcast
+        self._deltas = deltas
         self._available = AvailableVersions()
         self._fetching = asyncio.Lock()
         self._subscriptions: dict[str, Subscription] = {}
@@ -97,6 +103,8 @@ class WeightPublisher:
         """The publication under way."""
         self.publish_seconds: float | None = None
         """Time until the snapshot of the newest version was released."""
+        self.differences = 0
+        """Times that a producer's weights differed from those that were published."""
 
     @property
     def target(self) -> int:
@@ -107,6 +115,11 @@ class WeightPublisher:
     def applied_versions(self) -> dict[str, int]:
         """The version that each subscribed producer has applied, by name."""
         return {name: s.version for name, s in self._subscriptions.items()}
+
+    @property
+    def delta_share(self) -> float | None:
+        """Bytes of the newest version over those of a full one; None without deltas."""
+        return self._deltas.share if self._deltas is not None else None
 
     @property
     def apply_seconds(self) -> float | None:
@@ -145,6 +158,8 @@ class WeightPublisher:
         """Void all versions: the consumers that own them are gone."""
         await self.background.cancel()
         self._available.clear()
+        if self._deltas is not None:
+            self._deltas.clear()
         for subscription in self._subscriptions.values():
             subscription.version = NO_VERSION
         self._changed.notify()
@@ -160,9 +175,11 @@ class WeightPublisher:
 
     async def _publish(self, version: int, *, keep: bool) -> None:
         began = time.monotonic()
-        broadcast = self._broadcast is not None and await self._send(self._broadcast, version)
+        sent = self._broadcast is not None and await self._send(self._broadcast, version)
+        if self._deltas is not None:
+            sent = await self._publish_delta(self._deltas, version)
         references = None
-        if broadcast and not keep:
+        if sent and not keep:
             await self._consumers.release_snapshot()
         else:
             references = await self._consumers.publish(version)
@@ -182,25 +199,47 @@ class WeightPublisher:
         )
         return bool(subscriptions) and all(s.version == version for s in subscriptions)
 
+    async def _publish_delta(self, deltas: DeltaChain, version: int) -> bool:
+        """Publish what has changed; returns whether that suffices for every producer."""
+        deltas.add(version, await self._consumers.publish_delta(version))
+        subscriptions = self._subscriptions.values()
+        return bool(subscriptions) and all(
+            s.mirrors and deltas.between(s.version, version) is not None for s in subscriptions
+        )
+
     def _is_behind(self, subscription: Subscription) -> bool:
         return self.target not in (NO_VERSION, subscription.version)
 
     async def _fetch(self, subscription: Subscription) -> None:
         """Apply the target version by way of the object store, unless it becomes unavailable."""
         version, epoch = self.target, self._available.epoch
-        references = await self._references(version)
+        references = None
+        if self._deltas is not None and subscription.mirrors:
+            references = self._deltas.between(subscription.version, version)
+        if references is None:
+            references = await self._references(version)
         if references is None:
             return
         try:
             seconds = await subscription.client.load(references)
         except RayTaskError as error:
+            if isinstance(error.cause, WeightsDifferError):
+                self._on_difference(subscription, error.cause)
+                return
             if self._available.contains(version, epoch):
                 raise
             # Its owner is gone; another version will be published.
             name = subscription.client.name
             _log.warning("%s: version %d became unavailable: %s", name, version, error)
             return
+        subscription.mirrors = True
         self._record(subscription, version, epoch, seconds)
+
+    def _on_difference(self, subscription: Subscription, error: WeightsDifferError) -> None:
+        """The producer keeps the weights that it samples with, and is to fetch a full version."""
+        subscription.mirrors = False
+        self.differences += 1
+        _log.warning("%s fetches a full version: %s", subscription.client.name, error)
 
     async def _references(self, version: int) -> list[Any] | None:
         """References to a version's bundles; None when a newer snapshot has replaced it."""

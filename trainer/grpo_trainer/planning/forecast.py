@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..spec import Backend, Dtype, GRPOJobSpec, resolve_algorithm
+from ..spec import Backend, Dtype, GRPOJobSpec, WeightTransport, resolve_algorithm
 from ..spec.cluster import CPU
 from .architecture import Architecture
 from .consumers import FP32, ConsumerMemory, TrainingLayout, consumer_memory
@@ -29,6 +29,8 @@ class Forecast:
     """Host memory of a consumer pod while models load."""
     weight_buffer: int
     """Host memory of the first consumers for the weights to publish."""
+    mirror: int
+    """Host memory of a producer for the weights that deltas are applied to."""
     object_store: int
     """Host memory of a node for weight versions on their way."""
     checkpoint: int
@@ -73,6 +75,8 @@ def forecast(spec: GRPOJobSpec, model: Architecture) -> Forecast:
     """The memory of a run of this spec with this model."""
     layout = training_layout(spec)
     checkpoint = checkpoint_bytes(model, layout)
+    buffer = weight_buffer_bytes(model, layout.weight_bytes)
+    deltas = spec.producers.weight_transport is WeightTransport.DELTA
     return Forecast(
         parameters=model.parameters,
         consumer=consumer_memory(model, layout, on_gpu=spec.consumers.accelerator != CPU),
@@ -80,7 +84,8 @@ def forecast(spec: GRPOJobSpec, model: Architecture) -> Forecast:
             model, generation_layout(spec), on_gpu=spec.producers.accelerator != CPU
         ),
         loading=loading_bytes(model, spec.consumers.processes_per_replica),
-        weight_buffer=weight_buffer_bytes(model, layout.weight_bytes),
+        weight_buffer=(2 if deltas else 1) * buffer,
+        mirror=buffer if deltas else 0,
         object_store=object_store_bytes(model, layout.weight_bytes),
         checkpoint=checkpoint,
         volume=volume_bytes(checkpoint, spec.checkpoint.keep_last),

@@ -45,6 +45,7 @@ def page(found: Forecast, model: Architecture, sequences: int | None = None) -> 
             [
                 ("consumer pod while models load", found.loading),
                 ("weights to publish, first consumers", found.weight_buffer),
+                ("weights that deltas apply to, per producer", found.mirror),
                 ("object store, per node", found.object_store),
                 ("one checkpoint", found.checkpoint),
                 ("volume for checkpoints", found.volume),

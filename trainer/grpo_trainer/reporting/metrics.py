@@ -193,6 +193,16 @@ METRICS: tuple[Metric, ...] = (
             "Time for producers to apply the newest weights.",
             lambda r: r.pipeline.apply_seconds,
         ),
+        gauge(
+            "grpo_weight_delta_ratio",
+            "Bytes of the newest weights as published, as a share of a full version.",
+            lambda r: r.pipeline.delta_share,
+        ),
+        counter(
+            "grpo_weight_differences_total",
+            "Weights of a producer that differed from the published ones and were fetched in full.",
+            lambda r: r.pipeline.weight_differences,
+        ),
         gauge("grpo_checkpoint_step", "Step of the newest checkpoint."),
         gauge("grpo_checkpoint_seconds", "Time to write the newest checkpoint."),
         counter("grpo_restarts_total", "Restarts of workers.", label="role"),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from grpo_trainer.messages import GenerationRequest, Rollout
 from grpo_trainer.stacks import thread_stacks
 from grpo_trainer.transport.plan import GroupMember
+from grpo_trainer.weight_delta import WeightMirror
 
 from .engine import EngineOptions
 from .factory import create_engine
@@ -60,8 +61,11 @@ class Producer:
         backend: str,
         name: str,
         environment: EnvironmentOptions | None = None,
+        *,
+        deltas: bool = False,
     ) -> None:
-        """`environment` plays the requests that have a row."""
+        """`environment` plays the requests that have a row; with `deltas` a host copy of the
+        weights is kept, which differences are applied to."""
         import ray
 
         node = ray.get_runtime_context().get_node_id()
@@ -83,6 +87,7 @@ class Producer:
         self._terminated, written = os.pipe()
         faulthandler.register(signal.SIGTERM, written, all_threads=False)
         self._loading = asyncio.Lock()
+        self._mirror = WeightMirror() if deltas else None
         self._apply_seconds = 0.0
 
     async def ready(self) -> ProducerInfo:
@@ -125,17 +130,21 @@ class Producer:
     ) -> float:
         """Fetch one version's bundles, one reference per pipeline stage, and switch to it.
 
-        Generation continues during the fetch. Returns the seconds that it paused.
+        The references may be to deltas, of one or more versions that follow each other. Generation
+        continues during the fetch. Returns the seconds that it paused.
 
         Raises:
             TimeoutError: the bundles did not arrive in time; the version in use stays.
             ValueError: the bundles are not one version of this model.
+            WeightsDifferError: deltas do not lead to their version; the version in use stays.
         """
         async with self._loading:  # a version must not overtake the one before it
             try:
                 bundles = await asyncio.wait_for(asyncio.gather(*refs), deadline_seconds)
             except TimeoutError:
                 raise TimeoutError(f"weights did not arrive in {deadline_seconds:g} s") from None
+            if self._mirror is not None:
+                bundles = await asyncio.to_thread(self._mirror.update, bundles)
             seconds = await self._engine.load_weights(bundles)
         self._apply_seconds += seconds
         return seconds

@@ -40,6 +40,7 @@ class WeightUpdate(StrEnum):
 class WeightTransport(StrEnum):
     OBJECT_STORE = "objectStore"
     COLLECTIVE = "collective"
+    DELTA = "delta"
 
 
 class Retention(StrEnum):
@@ -129,7 +130,8 @@ class ProducersSpec(PodPoolSpec):
     weight_update: WeightUpdate = WeightUpdate.BETWEEN_REQUESTS
     """When producers apply new weights: between completions, or (vllm) during them."""
     weight_transport: WeightTransport = WeightTransport.OBJECT_STORE
-    """How weights reach the producers: each fetches them, or one broadcast (gloo, NCCL)."""
+    """How weights reach the producers: each fetches them, one broadcast (gloo, NCCL), or each
+    fetches the elements that changed."""
     tensor_parallel_size: PositiveInt = 1
     """Accelerators of one producer; more than 1 needs backend vllm."""
     accelerator: Accelerator = "nvidia.com/gpu"
