@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from grpo_trainer.cli.flags import FLAGS, OPTION, SPEC, Flag
 from grpo_trainer.reporting.metric import Metric
 from grpo_trainer.reporting.metrics import EXTRAS, METRICS
-from grpo_trainer.spec import MUTABLE_FIELDS, PRESETS, RULES, GRPOJobSpec, Preset
+from grpo_trainer.spec import PRESETS, RULES, GRPOJobSpec, Mutable, Preset, mutability
 from grpo_trainer.spec.cluster import PodPoolSpec
 from grpo_trainer.spec.faults import FaultKind
 from grpo_trainer.spec.kubernetes import MEANINGS, QUANTITY
@@ -26,6 +26,11 @@ DOCS = Path(__file__).parent
 Schema = dict[str, Any]
 
 _SCHEMA = GRPOJobSpec.model_json_schema(by_alias=True)
+_MARKS = {
+    None: "",
+    Mutable.ALWAYS: "**Mutable.**",
+    Mutable.SUSPENDED: "**Mutable while suspended.**",
+}
 _POOLS = ("head", "producers", "consumers")
 _PRESET_FIELDS = {
     "dynamic_sampling": "dynamicSampling.enabled",
@@ -112,9 +117,15 @@ def _section(name: str, of: list[Row]) -> str:
     elif name == "pods":
         title = "Pods"
         text = "These are fields of `head`, `producers` and `consumers`.\n\n"
-        of = [Row(row.path.removeprefix("head."), row.schema, row.default) for row in of]
+    prefix = "head." if name == "pods" else ""
     body = [
-        (f"`{row.path}`", type_of(row.schema), row.default, _meaning(row), _flags(row.path))
+        (
+            f"`{row.path.removeprefix(prefix)}`",
+            type_of(row.schema),
+            row.default,
+            _meaning(row),
+            _flags(row.path),
+        )
         for row in of
     ]
     return f"## {title}\n\n{text}" + table(("Field", "Type", "Default", "Meaning", "Flag"), body)
@@ -124,7 +135,7 @@ def _meaning(row: Row) -> str:
     flag = _flag_of(row.path)
     text = row.schema.get("description", "") or (_sentence(flag.help) if flag else "")
     text = " ".join(text.split())
-    return f"{text} **Mutable.**".strip() if SPEC + row.path in MUTABLE_FIELDS else text
+    return f"{text} {_MARKS[mutability(SPEC + row.path)]}".strip()
 
 
 def _flag_of(path: str) -> Flag | None:

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import copy
 import os
 import signal
 import socket
 import sys
+import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +23,7 @@ from kube.harness import Object, until
 GROUP, VERSION, PLURAL = "grpo-operator.io", "v1alpha1", "grpojobs"
 JOBS = (GROUP, VERSION, PLURAL)
 CLUSTERS = ("ray.io", "v1", "rayclusters")
-_CRD = Path(__file__).resolve().parents[2] / "crds" / "grpojobs.yaml"
+DEFINITION = Path(__file__).resolve().parents[2] / "crds" / "grpojobs.yaml"
 MERGE_PATCH = "application/merge-patch+json"
 CPU_ONLY = {"accelerator": "cpu"}
 _AS_IN_A_POD = """
@@ -34,7 +36,7 @@ ln -s "$1" /run/secrets/kubernetes.io/serviceaccount && shift && exec "$@"
 async def install_definition(api: client.ApiClient, definition: Object | None = None) -> None:
     """Installs GRPOJob's definition or another, unless it is there; waits until it is served."""
     extensions = client.ApiextensionsV1Api(api)
-    definition = definition or yaml.safe_load(_CRD.read_text())
+    definition = definition or yaml.safe_load(DEFINITION.read_text())
     try:
         await extensions.create_custom_resource_definition(definition)
     except client.ApiException as error:
@@ -48,6 +50,34 @@ async def install_definition(api: client.ApiClient, definition: Object | None = 
         ),
         extensions.list_custom_resource_definition,
         field_selector=f"metadata.name={definition['metadata']['name']}",
+    )
+
+
+async def update_definition(api: client.ApiClient, definition: Object) -> None:
+    """Replaces a definition, and waits until the API server validates by the new one.
+
+    The definition gets a field of its own for that, and then loses it again.
+    """
+    extensions = client.ApiextensionsV1Api(api)
+    name, group = definition["metadata"]["name"], definition["spec"]["group"]
+    probe = f"probe{uuid.uuid4().hex[:8]}"
+    changed = copy.deepcopy(definition)
+    schema = changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"][probe] = {"type": "string", "default": "served"}
+    for body in (changed, definition):
+        found = await extensions.read_custom_resource_definition(name)
+        body["metadata"]["resourceVersion"] = found.metadata.resource_version
+        await extensions.replace_custom_resource_definition(name, body)
+        async with asyncio.timeout(30):
+            while (probe in await _defaulted(api, group)) is not (body is changed):
+                await asyncio.sleep(0.1)  # a definition does not show when it is served
+
+
+async def _defaulted(api: client.ApiClient, group: str) -> Object:
+    """A job with the defaults of the definition that is served; nothing is created."""
+    body = manifest("probe") | {"apiVersion": f"{group}/{VERSION}"}
+    return await client.CustomObjectsApi(api).create_namespaced_custom_object(
+        group, VERSION, "default", PLURAL, body, dry_run="All"
     )
 
 
@@ -90,6 +120,17 @@ class Jobs:
     async def patch(self, spec: Object, name: str = "job") -> Object:
         return await self._custom.patch_namespaced_custom_object(
             GROUP, VERSION, self.namespace, PLURAL, name, {"spec": spec}, _content_type=MERGE_PATCH
+        )
+
+    async def patch_status(self, status: Object, name: str = "job") -> None:
+        await self._custom.patch_namespaced_custom_object_status(
+            GROUP,
+            VERSION,
+            self.namespace,
+            PLURAL,
+            name,
+            {"status": status},
+            _content_type=MERGE_PATCH,
         )
 
     async def delete(self, name: str = "job") -> None:

@@ -246,12 +246,8 @@ IMMUTABLE = [
     {"algorithm": {"klCoefficient": 0.5}},
     {"consumers": {"replicas": 2}},
     {"producers": {"minAvailable": 2}},
-    {"producers": {"podTemplate": {"spec": {"hostNetwork": True}}}},
-    {"head": {"image": "other"}},
     {"storage": {"size": "2Gi"}},
     {"maxSteps": 3},
-    {"env": [{"name": "X", "value": "y"}]},
-    {"queueName": "q"},
     {"reward": {"type": "boxed"}},
     {"tracking": {"wandb": {"secretName": "s"}}},
 ]
@@ -270,6 +266,45 @@ async def test_an_immutable_field_is_refused_by_name(jobs: Jobs, fields):
         await jobs.patch(fields)
     message = json.loads(error.value.body)["message"]
     assert f"spec.{leaf(fields)} is immutable; create a new GRPOJob" in message
+
+
+WHILE_SUSPENDED = [
+    {"consumers": {"resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}}},
+    {"producers": {"podTemplate": {"spec": {"hostNetwork": True}}}},
+    {"head": {"image": "other"}},
+    {"head": {"nodeSelector": {"pool": "big"}}},
+    {"consumers": {"tolerations": [{"operator": "Exists"}]}},
+    {"env": [{"name": "X", "value": "y"}]},
+    {"queueName": "q"},
+]
+
+
+def outer(fields: dict[str, object]) -> str:
+    """Path of a field that may change while the job is suspended."""
+    (name,), (value,) = fields.keys(), fields.values()
+    return f"{name}.{next(iter(value))}" if isinstance(value, dict) else name
+
+
+@pytest.mark.parametrize("fields", WHILE_SUSPENDED, ids=outer)
+async def test_a_field_of_pods_may_change_while_the_job_is_suspended_only(jobs: Jobs, fields):
+    await jobs.create(manifest())
+    for phase in ("Running", "Suspending"):
+        await jobs.patch_status({"phase": phase})
+        with pytest.raises(client.ApiException) as error:
+            await jobs.patch(fields)
+        message = json.loads(error.value.body)["message"]
+        assert f"spec.{outer(fields)}: Forbidden: may change only while the job is" in message
+        await jobs.patch({"suspend": True})
+    await jobs.patch_status({"phase": "Suspended"})
+    section, value = next(iter(fields.items()))
+    changed = (await jobs.patch({**fields, "suspend": False}))["spec"][section]
+    assert changed == (value if not isinstance(value, dict) else {**changed, **value})
+
+
+async def test_a_suspended_job_without_a_status_may_change(jobs: Jobs):
+    await jobs.create(manifest(suspend=True))
+    changed = await jobs.patch({"head": {"image": "other"}})
+    assert changed["spec"]["head"]["image"] == "other"
 
 
 MUTABLE = {

@@ -7,13 +7,14 @@ import yaml
 from grpo_trainer.spec import (
     API_GROUP,
     KIND,
-    MUTABLE_FIELDS,
+    MUTABILITY,
     RULES,
     GRPOJobSpec,
     GRPOJobStatus,
+    Mutable,
 )
 
-from .rules import NAME_RULES, attach, immutability, validation
+from .rules import NAME_RULES, attach, immutability, mutable_while_suspended, validation
 from .schema import Schema, structural_schema
 
 PLURAL = "grpojobs"
@@ -123,15 +124,17 @@ def _root() -> Schema:
             "status": structural_schema(GRPOJobStatus),
         },
     }
-    for rule in NAME_RULES:
+    for rule in (*NAME_RULES, *mutable_while_suspended(root)):
         attach(root, rule)
     return root
 
 
 def _spec() -> Schema:
     spec = structural_schema(GRPOJobSpec)
-    mutable = ", ".join(sorted(path.removeprefix("spec.") for path in MUTABLE_FIELDS))
-    spec["description"] = f"A training run. Only these fields may change later: {mutable}."
+    spec["description"] = (
+        f"A training run. These fields may change at any time: {_names(Mutable.ALWAYS)}; these "
+        f"while it is suspended: {_names(Mutable.SUSPENDED)}; no others."
+    )
     # A local run writes to a directory; pods need a volume.
     spec["required"] = ["storage"]
     for rule in RULES:
@@ -139,6 +142,11 @@ def _spec() -> Schema:
     for schema, transition in list(immutability(spec)):
         attach(schema, transition)
     return spec
+
+
+def _names(when: Mutable) -> str:
+    paths = (path.removeprefix("spec.") for path, found in MUTABILITY.items() if found is when)
+    return ", ".join(sorted(paths))
 
 
 class _NoAliases(yaml.SafeDumper):

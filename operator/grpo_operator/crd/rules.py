@@ -4,16 +4,23 @@ The rules across fields are `grpo_trainer.spec.RULES`. The API server writes the
 of the error before each message.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from grpo_trainer.spec import MAX_NAME_LENGTH, MUTABLE_FIELDS, Rule
+from grpo_trainer.spec import MAX_NAME_LENGTH, MUTABILITY, PRESETS, Mutable, Phase, Rule
+from grpo_trainer.spec.algorithm import AlgorithmName, AlgorithmSpec
 from grpo_trainer.spec.base import NAME_PATTERN
 from grpo_trainer.spec.faults import FaultKind
 
 from .schema import Schema
 
-MUTABLE = frozenset(path.removeprefix("spec.") for path in MUTABLE_FIELDS)
+PRESET_FIELDS: Mapping[str, Mapping[str, Any]] = {
+    field.alias or name: {str(key): getattr(preset, name) for key, preset in PRESETS.items()}
+    for name, field in AlgorithmSpec.model_fields.items()
+    if hasattr(PRESETS[AlgorithmName.GRPO], name) and field.default is None
+}
+"""Fields of the algorithm whose value is the preset's when absent, with that of each preset."""
 
 NAME_RULES: tuple[Schema, ...] = (
     {
@@ -51,24 +58,71 @@ def validation(rule: Rule) -> Schema:
     return schema | {"messageExpression": f"'%s: {must}'.format([{values}])"}
 
 
-def immutability(schema: Schema, path: str = "") -> Iterator[tuple[Schema, Schema]]:
+def immutability(schema: Schema, path: str = "spec") -> Iterator[tuple[Schema, Schema]]:
     """Each object of a spec's schema with a transition rule for each of its immutable leaves.
 
     A field without a default is a leaf: a rule on the field alone would not run when the field is
     added or removed, so the rule is on the object that contains it.
     """
     for name, child in schema["properties"].items():
-        here = f"{path}.{name}".lstrip(".")
-        if here in MUTABLE:
+        here = f"{path}.{name}"
+        if here in MUTABILITY:
             continue
         if "properties" in child and "default" in child:
             yield from immutability(child, here)
             continue
-        same = f"self.{name} == oldSelf.{name}"
-        if "default" not in child and name not in schema.get("required", ()):
-            same = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || {same})"
-        message = f"spec.{here} is immutable; create a new GRPOJob"
+        always = "default" in child or name in schema.get("required", ())
+        preset = PRESET_FIELDS.get(here.removeprefix("spec.algorithm."))
+        same = _effective(name, preset) if preset else _same("", name, always=always)
+        message = f"{here} is immutable; create a new GRPOJob"
         yield schema, {"rule": same, "fieldPath": f".{name}", "message": message}
+
+
+def mutable_while_suspended(root: Schema) -> Iterator[Schema]:
+    """A transition rule of the root for each field that may change only while no pods exist.
+
+    The root alone shows the rules both spec and status; a change of the spec leaves the status.
+    """
+    phase = "self.status.phase"
+    idle = f"!has(self.status) || !has({phase}) || {phase} == '{Phase.SUSPENDED}'"
+    suspended = f"(oldSelf.spec.suspend && ({idle}))"
+    for path in sorted(p for p, when in MUTABILITY.items() if when is Mutable.SUSPENDED):
+        parent, _, name = path.rpartition(".")
+        schema = _at(root, parent)
+        always = "default" in schema["properties"][name] or name in schema.get("required", ())
+        yield {
+            "rule": f"{suspended} || ({_same(f'{parent}.', name, always=always)})",
+            "fieldPath": f".{path}",
+            "reason": _REASONS[FaultKind.FORBIDDEN],
+            "message": "may change only while the job is suspended: set suspend and wait for the "
+            f"phase {Phase.SUSPENDED}",
+        }
+
+
+def _same(prefix: str, name: str, *, always: bool) -> str:
+    """Whether a field is as before; without `always` it may be absent."""
+    new, old = f"self.{prefix}{name}", f"oldSelf.{prefix}{name}"
+    if always:
+        return f"{new} == {old}"
+    return f"has({new}) == has({old}) && (!has({new}) || {new} == {old})"
+
+
+def _effective(name: str, presets: Mapping[str, Any]) -> str:
+    """Whether the value is as before, where an absent one is the preset's.
+
+    Earlier definitions stored defaults for fields that are absent now.
+    """
+    table = ", ".join(f"'{key}': {json.dumps(value)}" for key, value in presets.items())
+    new, old = (
+        f"(has({it}.{name}) ? {it}.{name} : {{{table}}}[{it}.name])" for it in ("self", "oldSelf")
+    )
+    return f"{new} == {old}"
+
+
+def _at(root: Schema, path: str) -> Schema:
+    for part in path.split("."):
+        root = root["properties"][part]
+    return root
 
 
 def attach(schema: Schema, rule: Schema) -> None:

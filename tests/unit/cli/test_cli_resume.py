@@ -25,6 +25,10 @@ def test_a_spec_continues_itself():
         {"startupDeadlineSeconds": 60},
         {"stallTimeoutSeconds": 60},
         {"ttlSecondsAfterFinished": 0},
+        {"env": [{"name": "A", "value": "b"}]},
+        {"consumers": {"resources": {"limits": {"memory": "8Gi"}}}},
+        {"head": {"podTemplate": {"spec": {"hostNetwork": True}}}},
+        {"queueName": "gpus"},
     ],
     ids=lambda change: next(iter(change)),
 )

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from grpo_trainer.cli.flags import FLAGS
 from grpo_trainer.reporting.metrics import METRICS
-from grpo_trainer.spec import MUTABLE_FIELDS, GRPOJobSpec
+from grpo_trainer.spec import MUTABILITY, GRPOJobSpec, Mutable, mutability
 from unit.docs.pages import ROOT
 
 GENERATED = runpy.run_path(str(ROOT / "docs/generate.py"))["pages"]()
@@ -37,9 +37,17 @@ def test_every_field_of_the_spec_is_in_the_manifests_page(path):
     assert f"| `{path}` |" in MANIFEST or in_pods
 
 
-def test_exactly_the_mutable_fields_are_marked():
-    marked = [line.split("`")[1] for line in MANIFEST.splitlines() if "**Mutable.** |" in line]
-    assert {f"spec.{path}" for path in marked} == MUTABLE_FIELDS
+@pytest.mark.parametrize(
+    ("mark", "when"),
+    [("**Mutable.** |", Mutable.ALWAYS), ("**Mutable while suspended.** |", Mutable.SUSPENDED)],
+)
+def test_exactly_the_mutable_fields_are_marked(mark, when):
+    marked = {line.split("`")[1] for line in MANIFEST.splitlines() if mark in line}
+    in_pods = {path for path in marked if mutability(f"spec.head.{path}")}
+    assert all(mutability(f"spec.{path}") is when for path in marked - in_pods)
+    expected = {path.removeprefix("spec.") for path, found in MUTABILITY.items() if found is when}
+    shown = marked | {f"{pool}.{p}" for pool in ("head", "producers", "consumers") for p in in_pods}
+    assert [p for p in expected if not any(s == p or s.startswith(f"{p}.") for s in shown)] == []
 
 
 def test_every_flag_is_in_the_page_on_migration():

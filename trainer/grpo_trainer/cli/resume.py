@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import Fault, invalid
-from ..spec import MUTABLE_FIELDS, GRPOJobSpec
+from ..spec import GRPOJobSpec, mutability
 
 _MAX_STEPS = "spec.maxSteps"
 
@@ -13,14 +13,14 @@ _MAX_STEPS = "spec.maxSteps"
 def spec_differences(old: GRPOJobSpec, new: GRPOJobSpec) -> list[Fault]:
     """Fields in which `new` cannot continue a run of `old`, each with both values.
 
-    May change: what changes in a cluster too (suspend, producers.replicas, deadlines, time to live,
-    backoffLimit), and maxSteps upwards, to train on; the learning rate then follows the longer
-    schedule. All else would make the result that of neither spec.
+    May change: what may change in a cluster, running or suspended, and maxSteps upwards, to train
+    on; the learning rate then follows the longer schedule. All else would make the result that of
+    neither spec.
     """
     faults = []
     for path, before, after in _changes("spec", _plain(old), _plain(new)):
         longer = path == _MAX_STEPS and (after is None or (before is not None and after > before))
-        if path not in MUTABLE_FIELDS and not longer:
+        if mutability(path) is None and not longer:
             initial = "absent" if before is None else json.dumps(before, ensure_ascii=False)
             more = " or more" if path == _MAX_STEPS and before is not None else ""
             faults.append(invalid(path, after, f"must be {initial}{more}, as in the run so far"))

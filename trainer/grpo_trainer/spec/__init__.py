@@ -19,7 +19,7 @@ from .derived import ResolvedAlgorithm, resolve_algorithm
 from .evaluation import EvaluationSet, evaluation_reward, evaluation_sets
 from .faults import Fault
 from .job import GRPOJob, GRPOJobSpec, Metadata
-from .mutability import MUTABLE_FIELDS
+from .mutability import MUTABILITY, Mutable, mutability
 from .parsing import InvalidManifestError, parse_manifest
 from .plan import ResolvedPlan, planned_steps, resolve_plan
 from .presets import PRESETS, Preset
@@ -48,7 +48,7 @@ __all__ = [
     "CPU",
     "KIND",
     "MAX_NAME_LENGTH",
-    "MUTABLE_FIELDS",
+    "MUTABILITY",
     "PRESETS",
     "RULES",
     "Advantage",
@@ -75,6 +75,7 @@ __all__ = [
     "LossForm",
     "Metadata",
     "MetricsStatus",
+    "Mutable",
     "OptimizerSpec",
     "Phase",
     "Preset",
@@ -94,6 +95,7 @@ __all__ = [
     "WorkersStatus",
     "evaluation_reward",
     "evaluation_sets",
+    "mutability",
     "parse_manifest",
     "planned_steps",
     "resolve_algorithm",

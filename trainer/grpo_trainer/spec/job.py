@@ -40,7 +40,7 @@ from .training import (
 
 
 class GRPOJobSpec(Record):
-    """A training run. In a cluster only the fields in `MUTABLE_FIELDS` may change."""
+    """A training run. In a cluster only the fields in `MUTABILITY` may change."""
 
     model: ModelSpec = ModelSpec()
     dataset: DatasetSpec = DatasetSpec()
