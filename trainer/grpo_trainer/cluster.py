@@ -30,6 +30,8 @@ class ClusterEnvironment:
     """`GRPO_RUN_DIR`: on the volume."""
     attempt: int
     """`GRPO_ATTEMPT`."""
+    address: str | None
+    """`GRPO_POD_IP`: where other pods of the job reach the driver."""
     token: str | None
     """`RAY_AUTH_TOKEN`: also the token of `/drain`."""
 
@@ -45,6 +47,7 @@ class ClusterEnvironment:
             spec_file=Path(environment.get("GRPO_SPEC", DEFAULT_SPEC)),
             run_dir=Path(environment["GRPO_RUN_DIR"]),
             attempt=int(attempt),
+            address=environment.get("GRPO_POD_IP"),
             token=environment.get("RAY_AUTH_TOKEN"),
         )
 
@@ -70,6 +73,7 @@ def main() -> int:
         options = RunOptions(
             run_dir=environment.run_dir,
             host="0.0.0.0",
+            advertised_host=environment.address,
             ray_address="auto",
             token=environment.token,
             linger_seconds=LINGER_SECONDS,

@@ -15,6 +15,8 @@ class RunOptions:
     rollout_dir: Path | None = None
     host: str = "127.0.0.1"
     """Where `/metrics`, `/progress` and `/drain` are served."""
+    advertised_host: str | None = None
+    """Address in the file `endpoint`, for other pods; that of `host` when absent."""
     port: int = 9464
     """0, or a port in use, takes a free one."""
     token: str | None = None

@@ -116,9 +116,10 @@ class Observer:
         live: bool,
     ) -> Observed:
         observed = Observed(job, cluster=cluster, pods=pods)
-        head = observed.head
+        head, draining = observed.head, observed.draining_head(now) is not None
+        serving = draining or (head is not None and head.ready)
         asked = job.spec is not None and not job.deleting and job.status.phase not in TERMINAL
-        if not asked or head is None or not head.ready or cluster is None or not cluster.service:
+        if not asked or not serving or cluster is None or not cluster.service:
             return self._aged(observed, None, None, now)
         server = self.head(job, cluster)
         progress = await server.progress(observed.attempt)

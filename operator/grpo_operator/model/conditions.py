@@ -40,6 +40,9 @@ class Reason(StrEnum):
     """Kueue preempted the RayCluster; not counted as a failure."""
     EVICTED = "Evicted"
     """Kubernetes evicted a pod of the attempt; not counted as a failure."""
+    DRAINED = "Drained"
+    """The driver stopped with a checkpoint as one of its pods was deleted; not counted as a
+    failure."""
     STALLED = "Stalled"
     BACKING_OFF = "BackingOff"
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"

@@ -168,6 +168,12 @@ class Observed:
         """How many pods of a role are ready."""
         return sum(pod.ready for pod in self.pods_of(role))
 
+    def draining_head(self, now: datetime) -> Pod | None:
+        """The head pod in its grace period, in which its driver writes a checkpoint."""
+        heads = (pod for pod in self.pods if pod.role is Role.HEAD)
+        leaving = (p for p in heads if p.deletion_deadline and p.deletion_deadline > now)
+        return None if self.head is not None else next(leaving, None)
+
     @property
     def head(self) -> Pod | None:
         """The head pod, unless it is being deleted."""

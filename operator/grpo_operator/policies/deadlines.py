@@ -1,13 +1,23 @@
 """Deadlines: of the whole run, of its first start, and of a single step."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from grpo_trainer.spec import ConditionStatus, ConditionType, GRPOJobStatus, Phase, RunState
 
 from ..model.conditions import Reason, attempt_started, find_condition, since
-from ..model.decision import TERMINAL, Decision, DeleteCluster, DumpStacks, StopDriver, true
+from ..model.decision import (
+    TERMINAL,
+    Decision,
+    DeleteCluster,
+    DumpStacks,
+    StopDriver,
+    Transition,
+    true,
+)
 from ..model.observed import Observed
+from .drain import POLL_SECONDS, drain, unsaved
+from .progress import progress_fields
 from .retry import fail, next_attempt
 
 _SUSPENSION = (Phase.SUSPENDING, Phase.SUSPENDED)
@@ -20,8 +30,8 @@ def _left(start: datetime | None, seconds: int | None, now: datetime) -> float |
 
 
 def run_deadline(observed: Observed, now: datetime) -> Decision | None:
-    """`activeDeadlineSeconds`: the job fails. As in batch Job it does not run while the job is
-    queued or suspended, and starts again after."""
+    """`activeDeadlineSeconds`: the job fails, after a checkpoint. As in batch Job the time does not
+    run while the job is queued or suspended, and starts again after."""
     assert observed.job.spec is not None
     limit = observed.job.spec.active_deadline_seconds
     status = observed.job.status
@@ -29,6 +39,21 @@ def run_deadline(observed: Observed, now: datetime) -> Decision | None:
     if left is None or left > 0 or status.phase in _SUSPENSION:
         return None
     text = f"activeDeadlineSeconds ({limit}) exceeded"
+    actions = drain(observed, now + timedelta(seconds=left), now)
+    if actions is not None:
+        text = f"{text}: the driver writes a checkpoint"
+        transition = Transition(
+            observed,
+            now,
+            status.phase,
+            Reason.DRAINING,
+            text,
+            training=true(Reason.DRAINING, text),
+            changes=progress_fields(observed.progress),
+        )
+        return transition.decision(*actions, requeue_after=POLL_SECONDS)
+    unsaved_steps = unsaved(observed) if attempt_started(status) else ""
+    text = f"{text}; {unsaved_steps}" if unsaved_steps else text
     return fail(observed, now, Reason.DEADLINE_EXCEEDED, text)
 
 

@@ -6,8 +6,8 @@ from grpo_trainer.spec import ExitCode, Phase
 
 from ..model.conditions import Reason, attempt_started
 from ..model.decision import Decision, State, Transition, false, true, unknown
-from ..model.observed import Observed, RayJob, RayJobState
-from .lost_attempt import eviction
+from ..model.observed import Observed, RayJob, RayJobState, Role
+from .lost_attempt import eviction, is_preempted, leaving, preempted, recorded_eviction
 from .progress import progress_fields
 from .readiness import cluster_ready
 from .retry import fail, next_attempt, recovered
@@ -42,9 +42,14 @@ def driver_failed(observed: Observed, now: datetime) -> Decision | None:
     run = observed.run
     if run is None or run.active:
         return None
+    if is_preempted(observed):
+        return preempted(observed, now)
     evicted = eviction(observed)
     if evicted is not None:
         return next_attempt(observed, now, Reason.EVICTED, f"{evicted}; {_ending(run)}")
+    gone = leaving(observed) or recorded_eviction(observed)
+    if run.exit_code == ExitCode.STOPPED and gone is not None:
+        return next_attempt(observed, now, Reason.DRAINED, f"{gone}; {_ending(run)}")
     return next_attempt(observed, now, Reason.DRIVER_FAILED, _ending(run))
 
 
@@ -80,11 +85,21 @@ def _training(observed: Observed, now: datetime, reason: Reason) -> State:
     if evicted is not None:
         # Recorded while the pod exists: without it the loss would count as a failure.
         return true(Reason.EVICTED, f"{attempt}: {evicted}")
+    gone = leaving(observed)
+    if gone is not None and _incomplete(observed):
+        return true(Reason.DRAINING, f"{attempt}: {gone}; the driver writes a checkpoint")
     since = observed.silent_since
     if since is not None and now - since >= SILENCE:
         message = f"{attempt}: the head does not respond; the run is left as it is"
         return unknown(Reason.HEAD_NOT_ANSWERING, message)
     return true(reason, attempt)
+
+
+def _incomplete(observed: Observed) -> bool:
+    """Whether the pods that leave have not been replaced."""
+    spec = observed.job.spec
+    assert spec is not None
+    return observed.head is None or observed.ready(Role.CONSUMER) < spec.consumers.replicas
 
 
 def _head_uid(observed: Observed) -> dict[str, object]:

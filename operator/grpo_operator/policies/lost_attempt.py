@@ -9,8 +9,10 @@ from datetime import datetime
 from grpo_trainer.spec import ConditionType, Phase
 
 from ..model.conditions import Reason, attempt_started, find_condition
-from ..model.decision import Decision, DeleteCluster, Transition, false, unknown
-from ..model.observed import Observed, Pod, Role
+from ..model.decision import Decision, DeleteCluster, Transition, false, true, unknown
+from ..model.observed import Observed, Role
+from .drain import POLL_SECONDS, unsaved
+from .progress import progress_fields
 from .retry import next_attempt
 
 HEAD_GRACE = 60.0
@@ -22,13 +24,14 @@ def attempt_lost(observed: Observed, now: datetime) -> Decision | None:
     cluster = observed.cluster
     if not attempt_started(observed.job.status):
         return None
-    if cluster is not None and cluster.suspended and not cluster.deleting:
-        return _preempted(observed, now)
+    if is_preempted(observed):
+        waiting = observed.draining_head(now) is not None or observed.head is not None
+        return _draining(observed, now) if waiting else preempted(observed, now)
     loss = _loss(observed, now)
     if loss is None:
         return None
     reason, text = loss
-    evicted = eviction(observed) or _recorded_eviction(observed)
+    evicted = eviction(observed) or recorded_eviction(observed)
     if evicted is not None:
         reason, text = Reason.EVICTED, f"{text} ({evicted})"
     if cluster is None or cluster.deleting:
@@ -42,9 +45,17 @@ def eviction(observed: Observed) -> str | None:
     return next(found, None)
 
 
-def _recorded_eviction(observed: Observed) -> str | None:
+def leaving(observed: Observed) -> str | None:
+    """The pod that is being deleted of those without which there is no step, if any."""
+    pods = (p for p in observed.pods if p.deleting and p.role is not Role.PRODUCER)
+    return next((f"pod {pod.name} is being deleted" for pod in pods), None)
+
+
+def recorded_eviction(observed: Observed) -> str | None:
+    """An eviction or deletion that was observed while its pod existed."""
     training = find_condition(observed.job.status, ConditionType.TRAINING)
-    evicted = training is not None and training.reason == Reason.EVICTED
+    reasons = (Reason.EVICTED, Reason.DRAINING)
+    evicted = training is not None and training.reason in reasons
     return training.message if training is not None and evicted else None
 
 
@@ -54,7 +65,7 @@ def _loss(observed: Observed, now: datetime) -> tuple[Reason, str] | None:
         return Reason.CLUSTER_LOST, "the RayCluster was deleted"
     if head is None:
         # An evicted head writes a checkpoint in its grace period.
-        if any(_in_grace_period(pod, now) for pod in observed.pods):
+        if observed.draining_head(now) is not None:
             return None
         return Reason.HEAD_LOST, "the head pod was deleted"
     ended = f" (it terminated: {head.last_termination})" if head.last_termination else ""
@@ -70,14 +81,18 @@ def _loss(observed: Observed, now: datetime) -> tuple[Reason, str] | None:
     return None
 
 
-def _in_grace_period(pod: Pod, now: datetime) -> bool:
-    return (
-        pod.role is Role.HEAD and pod.deletion_deadline is not None and pod.deletion_deadline > now
-    )
+def is_preempted(observed: Observed) -> bool:
+    """Whether Kueue has suspended the RayCluster of an attempt."""
+    cluster = observed.cluster
+    started = attempt_started(observed.job.status)
+    return started and cluster is not None and cluster.suspended and not cluster.deleting
 
 
-def _preempted(observed: Observed, now: datetime) -> Decision:
-    text = "Kueue preempted the RayCluster"
+def preempted(observed: Observed, now: datetime) -> Decision:
+    """The next attempt waits in the queue; the driver has ended, or its pod is gone."""
+    lost = unsaved(observed)
+    loss = f"; {lost}" if lost else ""
+    text = f"Kueue preempted the RayCluster{loss}"
     transition = Transition(
         observed,
         now,
@@ -92,3 +107,19 @@ def _preempted(observed: Observed, now: datetime) -> Decision:
         },
     )
     return transition.decision(requeue_after=0.0)
+
+
+def _draining(observed: Observed, now: datetime) -> Decision:
+    """The preStop hooks of the pods have asked the driver for a checkpoint."""
+    text = "Kueue preempts the RayCluster: the driver writes a checkpoint"
+    transition = Transition(
+        observed,
+        now,
+        observed.job.status.phase,
+        Reason.DRAINING,
+        text,
+        cluster_ready=unknown(Reason.QUEUED, text),
+        training=true(Reason.DRAINING, text),
+        changes=progress_fields(observed.progress),
+    )
+    return transition.decision(requeue_after=POLL_SECONDS)

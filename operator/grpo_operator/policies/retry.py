@@ -3,7 +3,7 @@
 from datetime import datetime
 from hashlib import blake2b
 
-from grpo_trainer.spec import ConditionStatus, ConditionType, GRPOJobStatus, Phase
+from grpo_trainer.spec import ConditionStatus, ConditionType, ExitCode, GRPOJobStatus, Phase
 
 from ..model.conditions import Reason, since
 from ..model.decision import Action, Decision, State, Transition, false, unknown
@@ -43,8 +43,9 @@ def next_attempt(
     """
     assert observed.job.spec is not None
     status, limit = observed.job.status, observed.job.spec.backoff_limit
-    text = f"attempt {observed.attempt}: {message}{lost_steps(status)}"
-    evicted = reason is Reason.EVICTED
+    lost = "" if _drained(observed) else lost_steps(status)
+    text = f"attempt {observed.attempt}: {message}{lost}"
+    evicted = reason in (Reason.EVICTED, Reason.DRAINED)
     if not evicted and status.restarts >= limit:
         exceeded = f"{text} ({reason}; backoffLimit is {limit})"
         return fail(observed, now, Reason.BACKOFF_LIMIT_EXCEEDED, exceeded)
@@ -65,6 +66,11 @@ def next_attempt(
         changes={"attempt": observed.attempt + 1, **counted},
     )
     return transition.decision(*actions, requeue_after=0.0)
+
+
+def _drained(observed: Observed) -> bool:
+    """Whether the driver stopped on request, with a checkpoint."""
+    return observed.run is not None and observed.run.exit_code == ExitCode.STOPPED
 
 
 def recovered(observed: Observed) -> dict[str, object]:

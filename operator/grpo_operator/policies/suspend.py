@@ -5,21 +5,15 @@ from datetime import datetime
 from grpo_trainer.spec import (
     ConditionStatus,
     ConditionType,
-    ExitCode,
     GRPOJobStatus,
     Phase,
-    RunState,
 )
 
 from ..model.conditions import Reason, attempt_started, find_condition, since
-from ..model.decision import Decision, DeleteCluster, Drain, Transition, false, unknown
+from ..model.decision import Decision, DeleteCluster, StopDriver, Transition, false, unknown
 from ..model.observed import Observed
+from .drain import POLL_SECONDS, drain, unsaved
 from .progress import progress_fields
-from .retry import lost_steps
-
-DRAIN_SECONDS = 300.0
-"""Seconds that a driver may take to write its checkpoint."""
-POLL_SECONDS = 2.0
 
 
 def suspension(observed: Observed, now: datetime) -> Decision | None:
@@ -45,15 +39,22 @@ def suspension(observed: Observed, now: datetime) -> Decision | None:
         return Transition(observed, now, Phase.SUSPENDING, Reason.DRAINING).decision(
             requeue_after=0.0
         )
-    if _draining(observed, now):
-        state = observed.progress.state if observed.progress is not None else None
-        requested = state is not None and (state is RunState.DRAINING or state.is_end)
-        reachable = observed.ray_jobs is not None
+    began = since(status, ConditionType.SUSPENDED, ConditionStatus.UNKNOWN) or now
+    actions = drain(observed, began, now)
+    if actions is not None:
         changes = progress_fields(observed.progress)
         transition = Transition(observed, now, Phase.SUSPENDING, Reason.DRAINING, changes=changes)
-        actions = (Drain(),) if reachable and not requested else ()
         return transition.decision(*actions, requeue_after=POLL_SECONDS)
-    loss = _loss(observed) if attempt_started(status) else _recorded_loss(status)
+    return _release(observed, now)
+
+
+def _release(observed: Observed, now: datetime) -> Decision:
+    """Delete the pods.
+
+    A driver that did not drain in time is stopped: their preStop hooks would wait for it once more.
+    """
+    status, cluster, run = observed.job.status, observed.cluster, observed.run
+    loss = unsaved(observed) if attempt_started(status) else _recorded_loss(status)
     transition = Transition(
         observed,
         now,
@@ -65,36 +66,14 @@ def suspension(observed: Observed, now: datetime) -> Decision | None:
     )
     if cluster is None or cluster.deleting:
         return transition.decision()
-    return transition.decision(DeleteCluster(cluster.uid))
-
-
-def _loss(observed: Observed) -> str:
-    """What is lost when the pods go; a driver that stopped on request wrote a checkpoint."""
-    run = observed.run
-    if run is not None and run.exit_code == ExitCode.STOPPED:
-        return ""
-    lost = lost_steps(observed.job.status).removeprefix("; ")
-    return f"no checkpoint was written: {lost}" if lost else ""
+    stop = (StopDriver(run.attempt),) if run is not None and run.active else ()
+    return transition.decision(*stop, DeleteCluster(cluster.uid))
 
 
 def _recorded_loss(status: GRPOJobStatus) -> str:
     training = find_condition(status, ConditionType.TRAINING)
     ended = training is not None and training.reason == Reason.SUSPENDED
     return training.message if training is not None and ended else ""
-
-
-def _draining(observed: Observed, now: datetime) -> bool:
-    """Whether a driver may still write its checkpoint."""
-    status = observed.job.status
-    head, run = observed.head, observed.run
-    alive = (
-        head is not None and head.ready and (observed.ray_jobs is None or bool(run and run.active))
-    )
-    leaving = observed.cluster is None or observed.cluster.deleting or observed.cluster.suspended
-    if not attempt_started(status) or not alive or leaving:
-        return False
-    began = since(status, ConditionType.SUSPENDED, ConditionStatus.UNKNOWN) or now
-    return (now - began).total_seconds() < DRAIN_SECONDS
 
 
 def resumption(observed: Observed, now: datetime) -> Decision | None:

@@ -15,8 +15,8 @@ from .objects import config_map
 from .resources import with_equal_view
 
 CONTAINER = "ray"
-HEAD_GRACE_SECONDS = 120
-"""Time for the driver to write a checkpoint."""
+_GRACE_SECONDS = 30
+"""From a container's SIGTERM to its end."""
 _USER = 1000
 
 _HEAD_PORTS = {
@@ -91,7 +91,8 @@ def _pod_spec(
         },
         "automountServiceAccountToken": spec.service_account_name is not None,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": HEAD_GRACE_SECONDS if role is Role.HEAD else 30,
+        "terminationGracePeriodSeconds": _GRACE_SECONDS
+        + (0 if role is Role.PRODUCER else spec.checkpoint.drain_seconds),
         **{key: value for key, value in optional.items() if value},
     }
 
@@ -108,7 +109,7 @@ def _container(
         "name": CONTAINER,
         "image": pool.image or _default_image(spec, role, settings),
         "workingDir": VOLUME_DIR,
-        "env": environment(job, spec, settings.defaults.env),
+        "env": environment(job, spec, settings.defaults.env) + _pod_variables(spec, role),
         "envFrom": [source.plain() for source in spec.env_from],
         "resources": _resources(pool),
         "volumeMounts": [
@@ -122,10 +123,22 @@ def _container(
         },
     }
     if role is Role.HEAD:
-        ports = [{"name": name, "containerPort": port} for name, port in _HEAD_PORTS.items()]
+        container["ports"] = [
+            {"name": name, "containerPort": port} for name, port in _HEAD_PORTS.items()
+        ]
+    if role is not Role.PRODUCER:
         command = ["python", f"{CONFIG_DIR}/drain.py"]
-        container |= {"ports": ports, "lifecycle": {"preStop": {"exec": {"command": command}}}}
+        container["lifecycle"] = {"preStop": {"exec": {"command": command}}}
     return {key: value for key, value in container.items() if value}
+
+
+def _pod_variables(spec: GRPOJobSpec, role: Role) -> list[Object]:
+    """Variables for the drain: where the driver is served from, and how long to wait for it."""
+    if role is Role.PRODUCER:
+        return []
+    drain = {"name": "GRPO_DRAIN_SECONDS", "value": str(spec.checkpoint.drain_seconds)}
+    address = {"name": "GRPO_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    return [drain, address] if role is Role.HEAD else [drain]
 
 
 def _default_image(spec: GRPOJobSpec, role: Role, settings: Settings) -> str:

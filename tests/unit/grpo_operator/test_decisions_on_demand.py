@@ -14,8 +14,11 @@ from grpo_operator.model.decision import (
     DeleteJob,
     Drain,
     ScaleProducers,
+    StopDriver,
 )
+from grpo_operator.model.observed import Role
 from grpo_trainer.spec import (
+    CheckpointStatus,
     Phase,
     Progress,
     ProgressStatus,
@@ -28,6 +31,7 @@ from support.observations import (
     cluster,
     job,
     observed,
+    pods,
     ray_job,
     running,
     starting,
@@ -59,7 +63,7 @@ def test_a_driver_may_drain_until_its_time_has_passed():
     progress = Progress(state=RunState.DRAINING, attempt=1)
     seen = observed(job(first, suspend=True), ray_jobs=(ray_job(),), progress=progress)
     assert decide(seen, at(299)).actions == ()
-    assert decide(seen, at(300)).actions == (DELETE,)
+    assert decide(seen, at(300)).actions == (StopDriver(1), DELETE)
 
 
 def test_a_drained_run_deletes_its_pods_and_is_then_suspended():
@@ -117,12 +121,75 @@ def test_a_job_in_a_queue_waits_without_a_deadline():
     assert decision.requeue_after is None
 
 
+def test_the_time_of_a_drain_is_that_of_the_spec():
+    fields = {"suspend": True, "checkpoint": {"drainSeconds": 60}}
+    first = decide(observed(job(running(), **fields), ray_jobs=(ray_job(),)), NOW).status
+    seen = observed(job(first, **fields), ray_jobs=(ray_job(),))
+    assert decide(seen, at(59)).actions == (Drain(),)
+    assert decide(seen, at(60)).actions == (StopDriver(1), DELETE)
+
+
+def preempted(state=None, **world):
+    """A job of a queue whose RayCluster Kueue has suspended."""
+    subject = job(state or running(), queueName="gpus")
+    return observed(subject, cluster=cluster(suspended=True), **world)
+
+
 def test_preemption_is_a_new_attempt_but_no_failure():
-    seen = observed(job(running(), queueName="gpus"), cluster=cluster(suspended=True))
-    decision = decide(seen, NOW)
+    decision = decide(preempted(pods=()), NOW)
     assert (decision.actions, decision.status.phase) == ((), Phase.QUEUED)
     assert (decision.status.attempt, decision.status.restarts) == (2, 0)
     assert decision.status.evictions == 1
+
+
+@pytest.mark.parametrize("leaving", [{}, {"deletion_deadline": at(100)}])
+def test_a_preempted_driver_may_write_its_checkpoint_while_its_pod_remains(leaving):
+    state = running(progress=ProgressStatus(step=5, total_steps=9))
+    checkpoint = CheckpointStatus(step=6, path="checkpoints/step-6", time=NOW)
+    progress = Progress(
+        state=RunState.DRAINING, progress=ProgressStatus(step=6), checkpoint=checkpoint
+    )
+    head = (replace(pods()[0], **leaving),)
+    waiting = decide(preempted(state, pods=head, ray_jobs=(ray_job(),), progress=progress), NOW)
+    assert (waiting.actions, waiting.status.attempt) == ((), 1)
+    assert state_of(waiting, "Training") == ("True", "Draining")
+    assert waiting.status.checkpoint == checkpoint
+    queued = decide(preempted(waiting.status, pods=()), NOW)
+    assert (queued.status.phase, queued.status.attempt) == (Phase.QUEUED, 2)
+    assert queued.message == "Kueue preempted the RayCluster"
+
+
+def test_a_preemption_without_a_checkpoint_reports_the_lost_steps():
+    state = running(progress=ProgressStatus(step=5, total_steps=9))
+    decision = decide(preempted(state, pods=()), NOW)
+    text = "no checkpoint was written: 5 steps since the newest checkpoint are lost"
+    assert decision.message == f"Kueue preempted the RayCluster; {text}"
+
+
+def test_a_driver_that_ends_while_it_is_preempted_waits_in_the_queue():
+    ended = preempted(pods=pods(), ray_jobs=(ray_job(1, "FAILED", 75),))
+    decision = decide(ended, NOW)
+    assert (decision.status.phase, decision.reason) == (Phase.QUEUED, "Preempted")
+    assert (decision.status.restarts, decision.status.evictions) == (0, 1)
+
+
+@pytest.mark.parametrize("role", [Role.HEAD, Role.CONSUMER])
+def test_a_driver_that_stops_as_a_pod_is_deleted_has_not_failed(role):
+    leaving = tuple(replace(p, deletion_deadline=at(100)) if p.role is role else p for p in pods())
+    draining = decide(observed(job(running()), pods=leaving, ray_jobs=(ray_job(),)), NOW)
+    assert state_of(draining, "Training") == ("True", "Draining")
+    ended = observed(job(draining.status), pods=pods(), ray_jobs=(ray_job(1, "FAILED", 75),))
+    decision = decide(ended, NOW)
+    assert (decision.status.phase, decision.reason) == (Phase.RETRYING, "Drained")
+    assert (decision.status.restarts, decision.status.evictions) == (0, 1)
+
+
+def test_a_producer_that_is_deleted_does_not_drain_the_run():
+    leaving = tuple(
+        replace(p, deletion_deadline=at(100)) if p.role is Role.PRODUCER else p for p in pods()
+    )
+    decision = decide(observed(job(running()), pods=leaving, ray_jobs=(ray_job(),)), NOW)
+    assert state_of(decision, "Training") == ("True", "Running")
 
 
 def test_producers_are_scaled_while_the_run_continues():

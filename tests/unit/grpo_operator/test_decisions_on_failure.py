@@ -11,6 +11,7 @@ from grpo_operator.controller.decide import decide
 from grpo_operator.model.decision import (
     CreateCluster,
     DeleteCluster,
+    Drain,
     DumpStacks,
     StopDriver,
     Submit,
@@ -159,11 +160,23 @@ def test_a_run_wakes_when_its_stall_timeout_would_pass():
 
 
 def test_a_run_that_takes_too_long_fails():
-    seen = observed(
-        job(running(), activeDeadlineSeconds=600), ray_jobs=(ray_job(),), step_since=NOW
-    )
-    decision = decide(seen, NOW)
+    state = running(progress=ProgressStatus(step=5, total_steps=9))
+    subject = job(state, activeDeadlineSeconds=600, checkpoint={"drainSeconds": 60})
+    seen = observed(subject, ray_jobs=(ray_job(),), step_since=NOW)
+    draining = decide(seen, NOW)
+    assert (draining.actions, draining.status.phase) == ((Drain(),), Phase.RUNNING)
+    assert state_of(draining, "Training") == ("True", "Draining")
+    decision = decide(seen, at(60))
     assert (decision.status.phase, decision.reason) == (Phase.FAILED, "DeadlineExceeded")
+    assert "5 steps since the newest checkpoint are lost" in decision.message
+
+
+def test_a_run_that_writes_its_checkpoint_at_the_deadline_loses_nothing():
+    state = running(progress=ProgressStatus(step=5, total_steps=9))
+    ended = observed(job(state, activeDeadlineSeconds=600), ray_jobs=(ray_job(1, "FAILED", 75),))
+    decision = decide(ended, NOW)
+    assert (decision.status.phase, decision.reason) == (Phase.FAILED, "DeadlineExceeded")
+    assert decision.message == "activeDeadlineSeconds (600) exceeded"
 
 
 def test_pods_that_are_never_ready_fail_the_job_and_say_why():

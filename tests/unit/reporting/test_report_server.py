@@ -136,6 +136,13 @@ async def test_a_port_in_use_is_replaced_by_a_free_one(options):
     assert not url.endswith(f":{taken}")
 
 
+async def test_in_a_cluster_the_address_is_that_of_the_pod(options):
+    run = Run(replace(options, host="0.0.0.0", advertised_host="10.1.2.3"))
+    await run.server.start()
+    assert run.layout.endpoint.read_text().startswith("http://10.1.2.3:")
+    await run.server.stop()
+
+
 async def test_the_run_directory_has_the_address_of_a_running_server(options):
     run = Run(options)
     url = await run.server.start()

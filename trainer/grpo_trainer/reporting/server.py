@@ -68,7 +68,8 @@ class Server:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
         await self._runner.setup()
         port = await self._listen(self._runner, self._options.port)
-        host = _WILDCARDS.get(self._options.host, self._options.host)
+        listening = _WILDCARDS.get(self._options.host, self._options.host)
+        host = self._options.advertised_host or listening
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         if self._options.token is None:
             _write_private(self._layout.drain_token, self._token)

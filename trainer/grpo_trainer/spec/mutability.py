@@ -19,6 +19,7 @@ _OF_POOLS = ("image", "resources", "nodeSelector", "tolerations", "podTemplate")
 MUTABILITY: Mapping[str, Mutable] = {
     "spec.suspend": Mutable.ALWAYS,
     "spec.producers.replicas": Mutable.ALWAYS,
+    "spec.checkpoint.drainSeconds": Mutable.ALWAYS,
     "spec.backoffLimit": Mutable.ALWAYS,
     "spec.activeDeadlineSeconds": Mutable.ALWAYS,
     "spec.startupDeadlineSeconds": Mutable.ALWAYS,

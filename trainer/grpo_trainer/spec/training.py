@@ -85,6 +85,9 @@ class CheckpointSpec(Record):
     """Steps between checkpoints; 0 writes only that of the last step."""
     keep_last: PositiveInt = 3
     """Number of complete checkpoints to keep."""
+    drain_seconds: PositiveInt = 300
+    """Seconds in a cluster for the step under way and a checkpoint before pods are deleted. The
+    grace period of new pods of head and consumers is 30 s longer."""
     resume_from: NonEmptyStr | None = None
     """Checkpoint directory to start from when the run has none of its own."""
 
