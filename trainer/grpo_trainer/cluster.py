@@ -26,6 +26,8 @@ class ClusterEnvironment:
 
     spec_file: Path
     """`GRPO_SPEC`: the GRPOJob as JSON."""
+    resolved_spec_file: Path | None
+    """`GRPO_RESOLVED_SPEC`: the same with all defaults."""
     run_dir: Path
     """`GRPO_RUN_DIR`: on the volume."""
     attempt: int
@@ -41,10 +43,12 @@ class ClusterEnvironment:
         if "GRPO_RUN_DIR" not in environment:
             raise InvalidInputError(required("GRPO_RUN_DIR", "a directory on the volume"))
         attempt = environment.get("GRPO_ATTEMPT", "0")
+        resolved = environment.get("GRPO_RESOLVED_SPEC")
         if not attempt.isdecimal():
             raise InvalidInputError(invalid("GRPO_ATTEMPT", attempt, "must be a number"))
         return cls(
             spec_file=Path(environment.get("GRPO_SPEC", DEFAULT_SPEC)),
+            resolved_spec_file=Path(resolved) if resolved else None,
             run_dir=Path(environment["GRPO_RUN_DIR"]),
             attempt=int(attempt),
             address=environment.get("GRPO_POD_IP"),
@@ -52,12 +56,19 @@ class ClusterEnvironment:
         )
 
 
-def read_job(path: Path) -> GRPOJob:
-    """The job of the mounted file; raises InvalidInputError."""
+def read_job(path: Path, resolved: Path | None = None) -> GRPOJob:
+    """The job of the mounted file, with the defaults of the operator's version if it gives them.
+
+    Every field that the user has set must be known here; a default of a later version need not be.
+    Raises InvalidInputError.
+    """
     import yaml
 
     try:
-        return parse_manifest(yaml.safe_load(path.read_text()))
+        job = parse_manifest(yaml.safe_load(path.read_text()))
+        if resolved is None:
+            return job
+        return GRPOJob.model_validate_json(resolved.read_text(), strict=True, extra="ignore")
     except (OSError, yaml.YAMLError) as error:
         raise InvalidInputError(f"{path}: {error}") from error
     except ValueError as error:
@@ -69,7 +80,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         environment = ClusterEnvironment.read(os.environ)
-        job = read_job(environment.spec_file)
+        job = read_job(environment.spec_file, environment.resolved_spec_file)
         options = RunOptions(
             run_dir=environment.run_dir,
             host="0.0.0.0",

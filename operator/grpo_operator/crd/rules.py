@@ -8,19 +8,22 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic.alias_generators import to_camel
+
 from grpo_trainer.spec import MAX_NAME_LENGTH, MUTABILITY, PRESETS, Mutable, Phase, Rule
-from grpo_trainer.spec.algorithm import AlgorithmName, AlgorithmSpec
 from grpo_trainer.spec.base import NAME_PATTERN
 from grpo_trainer.spec.faults import FaultKind
+from grpo_trainer.spec.presets import PRESET_FIELDS
 
 from .schema import Schema
 
-PRESET_FIELDS: Mapping[str, Mapping[str, Any]] = {
-    field.alias or name: {str(key): getattr(preset, name) for key, preset in PRESETS.items()}
-    for name, field in AlgorithmSpec.model_fields.items()
-    if hasattr(PRESETS[AlgorithmName.GRPO], name) and field.default is None
+_PRESET_VALUES: Mapping[str, Mapping[str, Any]] = {
+    f"spec.algorithm.{to_camel(name)}": {
+        str(key): getattr(preset, name) for key, preset in PRESETS.items()
+    }
+    for name in PRESET_FIELDS
 }
-"""Fields of the algorithm whose value is the preset's when absent, with that of each preset."""
+"""Fields whose value is the preset's when absent, with that of each preset."""
 
 NAME_RULES: tuple[Schema, ...] = (
     {
@@ -72,7 +75,7 @@ def immutability(schema: Schema, path: str = "spec") -> Iterator[tuple[Schema, S
             yield from immutability(child, here)
             continue
         always = "default" in child or name in schema.get("required", ())
-        preset = PRESET_FIELDS.get(here.removeprefix("spec.algorithm."))
+        preset = _PRESET_VALUES.get(here)
         same = _effective(name, preset) if preset else _same("", name, always=always)
         message = f"{here} is immutable; create a new GRPOJob"
         yield schema, {"rule": same, "fieldPath": f".{name}", "message": message}

@@ -14,7 +14,7 @@ from grpo_trainer.spec.kubernetes import MEANINGS
 MAX_STRING = 4096
 MAX_ITEMS = 64
 _LONG_STRINGS = {"systemPrompt": 32768, "message": 8192}
-_LIST_MAPS = {"env": "name", "imagePullSecrets": "name", "conditions": "type"}
+_LIST_MAPS = {"env": "name", "imagePullSecrets": "name", "conditions": "type", "images": "role"}
 _KEPT = (
     *("description", "type", "format", "enum", "pattern"),
     *("minLength", "minItems", "minimum", "maximum"),

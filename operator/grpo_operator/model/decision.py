@@ -13,6 +13,7 @@ from grpo_trainer.spec import (
 )
 
 from .conditions import Reason, find_condition, set_condition
+from .images import recorded_images
 from .naming import child_name, producer_selector
 from .observed import Observed, Role
 
@@ -145,6 +146,7 @@ class Transition:
             "ray_cluster_name": name,
             "selector": producer_selector(name) if name is not None else None,
             "workers": self._workers(),
+            "images": recorded_images(self.observed),
             "attempt": job.status.attempt,
         }
         if self.phase in (Phase.STARTING, Phase.RUNNING):

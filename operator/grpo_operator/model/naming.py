@@ -9,6 +9,8 @@ ROLE_LABEL = f"{API_GROUP}/role"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 CLUSTER_LABEL = "ray.io/cluster"
 GROUP_LABEL = "ray.io/group"
+CONTAINER = "ray"
+"""Name of the container of every pod."""
 MANAGED_BY = {"app.kubernetes.io/managed-by": "grpo-operator", "app.kubernetes.io/name": "grpojob"}
 
 MAX_CLUSTER_NAME = 53

@@ -53,6 +53,10 @@ class Pod:
     deletion_deadline: datetime | None = None
     """When its grace period ends, if it is being deleted."""
     node: str | None = None
+    image: str | None = None
+    """That its container requests."""
+    image_id: str | None = None
+    """That its container runs, as the kubelet reports it."""
     problem: Problem | None = None
     """Why it does not run."""
     last_termination: str | None = None

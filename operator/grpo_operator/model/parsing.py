@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ from grpo_trainer.spec.faults import required
 
 from .conditions import since
 from .lenient import read_leniently
-from .naming import JOB_LABEL, UID_LABEL, attempt_of
+from .naming import CONTAINER, JOB_LABEL, UID_LABEL, attempt_of
 from .observed import Cluster, Job, Pod, Problem, RayJob, RayJobState, Role
 
 Object = Mapping[str, Any]
@@ -168,11 +168,19 @@ def parse_pod(raw: Object) -> Pod | None:
         ready_changed=time(changed),
         deletion_deadline=time(deletion_deadline) if deletion_deadline else None,
         node=raw.get("spec", {}).get("nodeName"),
+        image=_of_container(raw.get("spec", {}).get("containers", ()), "image"),
+        image_id=_of_container(status.get("containerStatuses", ()), "imageID"),
         problem=next(_problems(metadata["name"], status), None),
         last_termination=next(_terminations(status), None),
         stopped=_stopped(status),
         disruption=next(_disruptions(status), None),
     )
+
+
+def _of_container(containers: Iterable[Object], field: str) -> str | None:
+    """A field of our container."""
+    found = (c.get(field) for c in containers if c.get("name") == CONTAINER)
+    return next(filter(None, found), None)
 
 
 def _containers(status: Object) -> Iterator[Object]:

@@ -29,12 +29,13 @@ def may_wait(old: GRPOJobStatus, new: GRPOJobStatus) -> bool:
 
 
 def _without_progress(status: GRPOJobStatus) -> GRPOJobStatus:
-    """The status without its frequently changing fields."""
+    """The status without the fields that change often, or bit by bit at a start."""
     update = {
         "progress": ProgressStatus(),
         "metrics": MetricsStatus(),
         "checkpoint": None,
         "workers": WorkersStatus(),
+        "images": (),
         "conditions": tuple(map(_without_message, status.conditions)),
     }
     return status.model_copy(update=update)

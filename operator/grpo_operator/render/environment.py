@@ -36,6 +36,7 @@ def environment(job: Job, spec: GRPOJobSpec, defaults: Sequence[EnvVar]) -> list
         {"name": "RAY_AUTH_MODE", "value": "token"},
         {"name": "RAY_AUTH_TOKEN", "valueFrom": token},
         {"name": "GRPO_SPEC", "value": f"{CONFIG_DIR}/spec.json"},
+        {"name": "GRPO_RESOLVED_SPEC", "value": f"{CONFIG_DIR}/resolved.json"},
         {"name": "GRPO_RUN_DIR", "value": f"{VOLUME_DIR}/runs/{name}"},
         {"name": "HF_HOME", "value": f"{VOLUME_DIR}/huggingface"},
         {"name": "GRPO_CACHE", "value": f"{VOLUME_DIR}/cache"},

@@ -7,7 +7,7 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
-from grpo_trainer.spec import API_VERSION, KIND, GRPOJob, Metadata
+from grpo_trainer.spec import API_VERSION, KIND, GRPOJob, Metadata, resolved_spec
 from grpo_trainer.spec.cluster import Retention
 
 from ..clients.tokens import TOKEN_KEY
@@ -65,11 +65,18 @@ def claim(job: Job) -> Object | None:
 
 
 def config_map(job: Job) -> Object:
-    """The manifest for the trainer, and the preStop script. Immutable: its name is its digest."""
+    """The manifest for the trainer, as given and with all defaults, and the preStop script.
+
+    Immutable: its name is its digest.
+    """
     assert job.spec is not None
-    manifest = GRPOJob(metadata=Metadata(name=job.name, namespace=job.namespace), spec=job.spec)
+    metadata_ = Metadata(name=job.name, namespace=job.namespace)
+    manifest = GRPOJob(metadata=metadata_, spec=job.spec)
+    resolved = GRPOJob(metadata=metadata_, spec=resolved_spec(job.spec))
     data = {
+        # Without defaults, as trainers up to 0.1.0 read it, to which later fields are unknown.
         "spec.json": json.dumps(manifest.to_manifest(), indent=1, sort_keys=True),
+        "resolved.json": json.dumps(resolved.plain(), indent=1, sort_keys=True),
         "drain.py": _drain_script(),
     }
     return {

@@ -6,7 +6,8 @@ from grpo_trainer.spec import CPU, Backend, ConsumerBackend, GRPOJobSpec
 from grpo_trainer.spec.base import Record
 from grpo_trainer.spec.cluster import ConsumersSpec, PodPoolSpec, ProducersSpec
 
-from ..model.naming import ROLE_LABEL, child_name, job_labels
+from ..model.images import find_image, pool_of, with_pinned_image
+from ..model.naming import CONTAINER, ROLE_LABEL, child_name, job_labels
 from ..model.observed import Job, Role
 from ..settings import DASHBOARD_PORT, DRIVER_PORT, Settings
 from .environment import CONFIG_DIR, VOLUME_DIR, environment
@@ -14,7 +15,6 @@ from .merge import Object, strategic_merge
 from .objects import config_map
 from .resources import with_equal_view
 
-CONTAINER = "ray"
 _GRACE_SECONDS = 30
 """From a container's SIGTERM to its end."""
 _USER = 1000
@@ -33,11 +33,7 @@ def pod_template(job: Job, role: Role, settings: Settings) -> Object:
     Raises ValueError for a patch that cannot be merged.
     """
     assert job.spec is not None
-    pool = {
-        Role.HEAD: job.spec.head,
-        Role.CONSUMER: job.spec.consumers,
-        Role.PRODUCER: job.spec.producers,
-    }[role]
+    pool = pool_of(job.spec, role)
     defaults = settings.defaults
     common = {"labels": defaults.labels, "annotations": defaults.annotations}
     base = {
@@ -47,7 +43,8 @@ def pod_template(job: Job, role: Role, settings: Settings) -> Object:
     # Our labels come last: the operator selects the pods by them.
     labels = {"metadata": {"labels": {**job_labels(job.name, job.uid), ROLE_LABEL: str(role)}}}
     merged = strategic_merge(strategic_merge(base, pool.pod_template), labels)
-    return with_equal_view(merged, CONTAINER, settings.defaults.head_resources(role))
+    run = with_pinned_image(merged, find_image(job.status.images, role))
+    return with_equal_view(run, CONTAINER, settings.defaults.head_resources(role))
 
 
 def accelerators(pool: PodPoolSpec) -> int:
@@ -107,7 +104,7 @@ def _container(
 ) -> Object:
     container: Object = {
         "name": CONTAINER,
-        "image": pool.image or _default_image(spec, role, settings),
+        "image": pool.image or _default_image(job, spec, role, settings),
         "workingDir": VOLUME_DIR,
         "env": environment(job, spec, settings.defaults.env) + _pod_variables(spec, role),
         "envFrom": [source.plain() for source in spec.env_from],
@@ -141,8 +138,14 @@ def _pod_variables(spec: GRPOJobSpec, role: Role) -> list[Object]:
     return [drain, address] if role is Role.HEAD else [drain]
 
 
-def _default_image(spec: GRPOJobSpec, role: Role, settings: Settings) -> str:
-    """With consumers by FSDP one image serves all roles; the driver is in the head."""
+def _default_image(job: Job, spec: GRPOJobSpec, role: Role, settings: Settings) -> str:
+    """That of the run: an upgrade of the chart changes the default for later runs only.
+
+    With consumers by FSDP one image serves all roles; the driver is in the head.
+    """
+    recorded = find_image(job.status.images, role)
+    if recorded is not None and not recorded.from_spec:
+        return recorded.image
     vllm = role is Role.PRODUCER and spec.producers.backend is Backend.VLLM
     fsdp = spec.consumers.backend is ConsumerBackend.FSDP
     return settings.images.vllm if vllm or fsdp else settings.images.trainer

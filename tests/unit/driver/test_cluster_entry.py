@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,27 @@ def test_the_spec_is_read_from_the_file(tmp_path: Path) -> None:
     path = tmp_path / "spec.json"
     path.write_text(json.dumps(job.to_manifest()))
     assert read_job(path) == job
+
+
+def files(directory: Path, given: dict[str, Any], resolved: dict[str, Any]) -> tuple[Path, Path]:
+    """The mounted files with these fields of the spec."""
+    paths = directory / "spec.json", directory / "resolved.json"
+    manifest = GRPOJob(metadata=Metadata(name="math")).to_manifest()
+    for path, spec in zip(paths, (given, resolved), strict=True):
+        path.write_text(json.dumps({**manifest, "spec": spec}))
+    return paths
+
+
+def test_defaults_are_those_of_the_operator_not_of_this_version(tmp_path: Path) -> None:
+    paths = files(tmp_path, {"seed": 7}, {"seed": 7, "batch": {"trainBatchSize": 16}, "later": 1})
+    spec = read_job(*paths).spec
+    assert (spec.seed, spec.batch.train_batch_size) == (7, 16)
+
+
+def test_a_field_that_is_set_and_unknown_here_is_refused(tmp_path: Path) -> None:
+    paths = files(tmp_path, {"later": 1}, {"later": 1})
+    with pytest.raises(InvalidInputError, match=r"spec\.later: Forbidden: unknown field"):
+        read_job(*paths)
 
 
 def test_a_bad_spec_exits_64_with_every_fault(tmp_path: Path) -> None:

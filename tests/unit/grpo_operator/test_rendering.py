@@ -69,10 +69,10 @@ def everything(subject):
 @pytest.mark.parametrize("name", JOBS)
 def test_a_job_renders_as_in_its_snapshot(name):
     objects = everything(job(**JOBS[name]))
-    for item in objects:
-        if item["kind"] == "ConfigMap":
-            item["data"]["drain.py"] = "(the script)"
-    text = yaml.safe_dump_all(objects, sort_keys=False, width=100)
+    (config,) = (item for item in objects if item["kind"] == "ConfigMap")
+    digest = config["metadata"]["name"].rpartition("-")[2]
+    config["data"] |= {"drain.py": "(the script)", "resolved.json": "(the spec with defaults)"}
+    text = yaml.safe_dump_all(objects, sort_keys=False, width=100).replace(digest, "digest")
     path = SNAPSHOTS / f"{name}.yaml"
     if os.environ.get("UPDATE_SNAPSHOTS"):
         path.write_text(text)
@@ -134,6 +134,15 @@ def test_the_trainer_reads_the_spec_it_was_given(fields):
     manifest = json.loads(config_map(subject)["data"]["spec.json"])
     assert parse_manifest(manifest).spec == subject.spec
     assert parse_manifest(manifest).metadata.name == "math"
+
+
+@pytest.mark.parametrize("fields", JOBS.values(), ids=JOBS)
+def test_the_trainer_gets_every_default_of_this_version(fields):
+    subject = job(**fields)
+    resolved = json.loads(config_map(subject)["data"]["resolved.json"])
+    assert parse_manifest(resolved).spec.plain() == resolved["spec"]
+    assert resolved["spec"]["sampling"]["maxNewTokens"] == 3584
+    assert resolved["spec"]["algorithm"]["clipHigh"] == 0.2
 
 
 def test_children_are_owned_and_a_claim_only_if_it_is_to_go_with_the_job():

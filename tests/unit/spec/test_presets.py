@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from grpo_trainer.spec import PRESETS, AlgorithmName, GRPOJobSpec, Preset, resolve_algorithm
+from grpo_trainer.spec import (
+    PRESETS,
+    AlgorithmName,
+    GRPOJob,
+    GRPOJobSpec,
+    Preset,
+    parse_manifest,
+    resolve_algorithm,
+    resolve_plan,
+    resolved_spec,
+)
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/algorithm.md").read_text()
 
@@ -40,3 +50,13 @@ def test_a_part_of_a_preset_can_be_replaced(name):
 @pytest.mark.parametrize("name", AlgorithmName)
 def test_the_documentation_names_the_paper(name):
     assert PRESETS[name].source in PAGE
+
+
+@pytest.mark.parametrize("name", AlgorithmName)
+def test_a_resolved_spec_is_valid_and_means_the_same(name):
+    given = GRPOJobSpec.model_validate({"algorithm": {"name": name}})
+    filled = resolved_spec(given)
+    read = parse_manifest(GRPOJob(spec=filled).plain()).spec
+    assert read.plain() == filled.plain() == resolved_spec(read).plain()
+    assert resolve_algorithm(filled).clip_high == resolve_algorithm(given).clip_high
+    assert resolve_plan(filled).lines() == resolve_plan(given).lines()

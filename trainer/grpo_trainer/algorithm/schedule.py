@@ -3,7 +3,7 @@
 import math
 
 from grpo_trainer.spec import ResolvedAlgorithm, Schedule
-from grpo_trainer.spec.plan import min_learning_rate
+from grpo_trainer.spec.derived import min_learning_rate
 
 
 def learning_rate(step: int, total_steps: int, algorithm: ResolvedAlgorithm) -> float:

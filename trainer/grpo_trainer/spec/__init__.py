@@ -15,7 +15,7 @@ from .algorithm import (
 )
 from .base import API_GROUP, API_VERSION, KIND, MAX_NAME_LENGTH
 from .cluster import CPU, Backend, ConsumerBackend, WeightTransport, WeightUpdate
-from .derived import ResolvedAlgorithm, resolve_algorithm
+from .derived import ResolvedAlgorithm, resolve_algorithm, resolved_spec
 from .evaluation import EvaluationSet, evaluation_reward, evaluation_sets
 from .faults import Fault
 from .job import GRPOJob, GRPOJobSpec, Metadata
@@ -33,6 +33,7 @@ from .status import (
     ConditionType,
     ExitCode,
     GRPOJobStatus,
+    ImageStatus,
     MetricsStatus,
     Phase,
     Progress,
@@ -68,6 +69,7 @@ __all__ = [
     "GRPOJob",
     "GRPOJobSpec",
     "GRPOJobStatus",
+    "ImageStatus",
     "ImportanceRatio",
     "InvalidManifestError",
     "KlForm",
@@ -101,4 +103,5 @@ __all__ = [
     "resolve_algorithm",
     "resolve_plan",
     "resolve_reward",
+    "resolved_spec",
 ]

@@ -13,7 +13,7 @@ from .algorithm import (
     OptimizerSpec,
 )
 from .job import GRPOJobSpec
-from .presets import PRESETS
+from .presets import PRESET_FIELDS, PRESETS
 
 T = TypeVar("T")
 
@@ -81,3 +81,42 @@ def resolve_algorithm(spec: GRPOJobSpec) -> ResolvedAlgorithm:
         overlong_penalty=a.overlong.penalty,
         mask_truncated=_or(a.overlong.mask_truncated, preset.overlong),
     )
+
+
+def min_learning_rate(algorithm: ResolvedAlgorithm) -> float:
+    """The learning rate at the end of the decay."""
+    given = algorithm.optimizer.min_learning_rate
+    return algorithm.learning_rate / 10 if given is None else given
+
+
+def resolved_spec(spec: GRPOJobSpec) -> GRPOJobSpec:
+    """The spec with the defaults that depend on other fields of it, so that it means the same to
+    every version that reads it.
+
+    Absent stay the defaults of the reward's implementation: its system message, its stop strings,
+    and the penalty for long completions.
+    """
+    resolved, given = resolve_algorithm(spec), spec.algorithm
+    fields = {
+        name: getattr(resolved, name)
+        for name in PRESET_FIELDS
+        # A preset may lie outside the range of the field: CISPO has no lower bound.
+        if not (name == "clip_low" and resolved.clip_low >= 1)
+    }
+    dynamic_sampling = given.dynamic_sampling.model_copy(
+        update={"enabled": resolved.dynamic_sampling}
+    )
+    overlong = given.overlong.model_copy(
+        update={
+            "enabled": resolved.overlong,
+            "buffer_tokens": resolved.overlong_buffer_tokens,
+            "mask_truncated": resolved.mask_truncated,
+        }
+    )
+    optimizer = given.optimizer.model_copy(
+        update={"min_learning_rate": min_learning_rate(resolved)}
+    )
+    parts = {"dynamic_sampling": dynamic_sampling, "overlong": overlong, "optimizer": optimizer}
+    buffer = spec.buffer.model_copy(update={"max_prompts": spec.buffer_capacity})
+    algorithm = given.model_copy(update=fields | parts)
+    return spec.model_copy(update={"algorithm": algorithm, "buffer": buffer})

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from .algorithm import Schedule
-from .derived import ResolvedAlgorithm, resolve_algorithm
+from .derived import ResolvedAlgorithm, min_learning_rate, resolve_algorithm
 from .job import GRPOJobSpec
 
 
@@ -58,12 +58,6 @@ def planned_steps(spec: GRPOJobSpec, prompts: int) -> int:
     """
     by_data = -(-prompts * spec.num_episodes // spec.groups_per_step)
     return by_data if spec.max_steps is None else min(by_data, spec.max_steps)
-
-
-def min_learning_rate(algorithm: ResolvedAlgorithm) -> float:
-    """The learning rate at the end of the decay."""
-    given = algorithm.optimizer.min_learning_rate
-    return algorithm.learning_rate / 10 if given is None else given
 
 
 def _schedule(algorithm: ResolvedAlgorithm) -> str:

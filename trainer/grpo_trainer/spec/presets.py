@@ -3,7 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from .algorithm import Advantage, AlgorithmName, ImportanceRatio, KlForm, LossAggregation, LossForm
+from .algorithm import (
+    Advantage,
+    AlgorithmName,
+    AlgorithmSpec,
+    ImportanceRatio,
+    KlForm,
+    LossAggregation,
+    LossForm,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +31,13 @@ class Preset:
     overlong: bool = False
     """Both the penalty for long completions and the mask of truncated ones."""
 
+
+PRESET_FIELDS = tuple(
+    name
+    for name, field in AlgorithmSpec.model_fields.items()
+    if field.default is None and name in Preset.__dataclass_fields__
+)
+"""Fields of the algorithm whose value is the preset's when absent."""
 
 _GRPO = Preset()
 

@@ -118,6 +118,18 @@ class Condition(Record):
     observed_generation: NonNegativeInt = 0
 
 
+class ImageStatus(Record):
+    """The image of one role's pods; later pods of the run get the same."""
+
+    role: str
+    image: str
+    """As the pods request it."""
+    digest: str | None = None
+    """Resolved by the first pod that ran it; absent where the node does not report one."""
+    from_spec: bool = False
+    """Whether the spec names it; otherwise it is the default of the time when the run began."""
+
+
 class GRPOJobStatus(Record):
     phase: Phase = Phase.PENDING
     conditions: tuple[Condition, ...] = ()
@@ -128,6 +140,8 @@ class GRPOJobStatus(Record):
     """Step of the newest checkpoint at the last failure."""
     evictions: NonNegativeInt = 0
     """Attempts that ended by an eviction or preemption; they are not failures."""
+    images: tuple[ImageStatus, ...] = ()
+    """Images of the run, by role."""
     head_pod_uid: str | None = None
     """UID of the head pod that the newest attempt was submitted to."""
     ray_cluster_name: str | None = None
