@@ -115,10 +115,14 @@ _FAILURES = Row(
             low_is_good(300, 1200),
         ),
         Graph(
-            "Failed attempts by reason",
+            "Attempts that ended early, by reason",
             "In the last hour. HeadLost, ClusterLost: node failures. Stalled: no step completed in "
-            "time. DriverFailed: see the log of the driver.",
-            (Query(_occurrences("retries_total", "reason"), "{{reason}}"),),
+            "time. DriverFailed: see the log of the driver. Evicted, Preempted, Drained are no "
+            "failures: nodes or quota were needed for others.",
+            (
+                Query(_occurrences("retries_total", "reason"), "{{reason}}"),
+                Query(_occurrences("evictions_total", "reason"), "{{reason}}"),
+            ),
             stacked=True,
         ),
         Graph(

@@ -50,9 +50,15 @@ class Metrics:
         self.retries = Counter(
             f"{_PREFIX}retries", "Attempts that failed", ["reason"], registry=registry
         )
+        self.evictions = Counter(
+            f"{_PREFIX}evictions",
+            "Attempts that were evicted, preempted or drained; no failures",
+            ["reason"],
+            registry=registry,
+        )
         self.lost_accelerator_seconds = Counter(
             f"{_PREFIX}lost_accelerator_seconds",
-            "Accelerator time since the newest checkpoint of attempts that failed",
+            "Accelerator time since the newest checkpoint of attempts that ended before the run",
             registry=registry,
         )
         self.api_requests = Counter(

@@ -1,7 +1,7 @@
 """Upgrades below a running job, on a real API server with the real KubeRay; Ray itself is a fake.
 
-Aspects: another default image; a definition with a field more, and back; a definition that is deleted
-and installed again; a namespace that is deleted.
+Aspects: another default image; a definition with a field more, and back; a definition that is
+deleted and installed again; a namespace that is deleted.
 """
 
 import copy

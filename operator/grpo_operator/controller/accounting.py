@@ -42,9 +42,10 @@ class Accounting:
             self.metrics.job_ready_seconds.observe(waited)
         failed = find_condition(new, ConditionType.TRAINING)
         gave_up = new.phase is Phase.FAILED and old.phase is not Phase.FAILED
-        lost = new.restarts > old.restarts or new.evictions > old.evictions
-        if failed is not None and (lost or gave_up):
-            self.metrics.retries.labels(failed.reason).inc()
+        evicted = new.evictions > old.evictions
+        if failed is not None and (evicted or gave_up or new.restarts > old.restarts):
+            counter = self.metrics.evictions if evicted else self.metrics.retries
+            counter.labels(failed.reason).inc()
             self.metrics.lost_accelerator_seconds.inc(_lost(job, failed.last_transition_time))
 
     def refused(self, problem: Problem) -> None:

@@ -90,7 +90,9 @@ def _training(observed: Observed, now: datetime, reason: Reason) -> State:
         return true(Reason.DRAINING, f"{attempt}: {gone}; the driver writes a checkpoint")
     since = observed.silent_since
     if since is not None and now - since >= SILENCE:
-        message = f"{attempt}: the head does not respond; the run is left as it is"
+        head = observed.head
+        where = f" on node {head.node}" if head is not None and head.node else ""
+        message = f"{attempt}: the head{where} does not respond; the run is left as it is"
         return unknown(Reason.HEAD_NOT_ANSWERING, message)
     return true(reason, attempt)
 

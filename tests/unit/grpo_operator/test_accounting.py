@@ -1,10 +1,12 @@
 """Metrics of jobs. Aspects: phases, retries by reason, accelerator time that was lost."""
 
+from dataclasses import replace
+
 from grpo_operator.controller.accounting import Accounting
 from grpo_operator.controller.decide import decide
 from grpo_operator.metrics import Metrics
 from grpo_trainer.spec import CheckpointStatus
-from support.observations import NOW, at, job, observed, ray_job, running
+from support.observations import NOW, at, job, observed, pods, ray_job, running
 
 GPUS = 2 * 1 + 1 * 2
 """Two producers of one accelerator, one consumer pod of two."""
@@ -45,6 +47,16 @@ def fail(state):
 def test_a_failure_costs_the_time_since_the_attempt_began():
     accounting = fail(running())
     assert value(accounting, "retries_total", reason="DriverFailed") == 1
+    assert value(accounting, "lost_accelerator_seconds_total") == 600 * GPUS
+
+
+def test_an_eviction_is_counted_apart_from_failures():
+    accounting = Accounting(Metrics())
+    evicted = tuple(replace(p, disruption="PreemptionByScheduler") for p in pods())
+    ended = observed(job(running()), pods=evicted, ray_jobs=(ray_job(1, "FAILED", 1),))
+    accounting.changed(job(running()), decide(ended, NOW).status, latency=0.1)
+    assert value(accounting, "evictions_total", reason="Evicted") == 1
+    assert value(accounting, "retries_total", reason="Evicted") is None
     assert value(accounting, "lost_accelerator_seconds_total") == 600 * GPUS
 
 
