@@ -22,6 +22,10 @@ from .text import duration
 
 _UNSET = argparse.SUPPRESS
 _DAY = 86400.0
+_IMAGE_HELP = (
+    "image of the pod that reads the volume while the job has no running pod; default: the job's "
+    "image, else busybox:1.37"
+)
 _CODES = (
     "exit codes: 0 success; 1 error; 3 wait: the job ended in another phase or was deleted; "
     "4 timed out; 64 invalid command line; 130 interrupted"
@@ -147,6 +151,7 @@ def _inspection(add: _Add) -> None:
     it.add_argument(
         "--attempt", type=_at_least_one, metavar="N", help="attempt of the driver; default: last"
     )
+    it.add_argument("--image", help=_IMAGE_HELP)
 
     it = add("wait", commands.wait, "wait until a job is in a phase")
     it.add_argument(
@@ -179,8 +184,7 @@ def _volume(add: _Add) -> None:
     for it, seconds, shown in ((listed, 300.0, "5m"), (copied, 6 * 3600.0, "6h")):
         it.add_argument(
             "--image",
-            help="image of the pod that reads the volume while the job has no running pod; "
-            "default: the job's image, else busybox:1.37",
+            help=_IMAGE_HELP,
         )
         it.add_argument(
             "--timeout", type=duration, default=seconds, metavar="TIME", help=f"default: {shown}"

@@ -17,7 +17,7 @@ from .access import Session
 from .checkpoints import StoredCheckpoint
 from .errors import CommandError, Exit
 from .jobs import events_of, find_job, now, pods_of, read_job
-from .logs import LogRole, logs
+from .logs import LogOptions, LogRole, logs
 from .shell import Shell
 
 Command = Callable[[Session, Namespace], Awaitable[None]]
@@ -64,14 +64,14 @@ async def top(session: Session, given: Namespace) -> None:
 
 
 async def show_logs(session: Session, given: Namespace) -> None:
-    await logs(
-        session,
-        given.name,
-        LogRole(given.role),
+    options = LogOptions(
+        role=LogRole(given.role),
         attempt=given.attempt,
         follow=given.follow,
         tail=given.tail,
+        image=given.image,
     )
+    await logs(session, given.name, options)
 
 
 async def suspend(session: Session, given: Namespace) -> None:

@@ -4,12 +4,13 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from enum import StrEnum
 
 from grpo_operator.clients.errors import ApiError
 from grpo_operator.model.decision import TERMINAL
 from grpo_operator.model.naming import submission_id
-from grpo_operator.model.observed import Job, Pod
+from grpo_operator.model.observed import Job, Pod, Role
 from grpo_operator.model.resources import JOBS, PODS
 from grpo_trainer.spec import Phase
 
@@ -19,6 +20,7 @@ from .follow import follow as followed
 from .jobs import find_job, pods_of, read_job
 from .live import described
 from .shell import RAY_CONTAINER, Container
+from .stored_logs import print_stored
 
 RAY_LOGS = "/tmp/ray/session_latest/logs"
 DRIVER_SCRIPT = r"""
@@ -48,12 +50,30 @@ class LogRole(StrEnum):
     HEAD = "head"
 
 
-async def logs(
-    session: Session, name: str, role: LogRole, *, attempt: int | None, follow: bool, tail: int
-) -> None:
-    """Print the logs of a role; follow until interrupted, or until the attempt ends."""
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What is printed."""
+
+    role: LogRole
+    attempt: int | None = None
+    """None: the last one."""
+    follow: bool = False
+    tail: int = 200
+    image: str | None = None
+    """Of the pod that reads the volume, once the job's pods are gone."""
+
+
+async def logs(session: Session, name: str, options: LogOptions) -> None:
+    """Print the logs of a role; follow until interrupted, or until the attempt ends.
+
+    Without pods, print the copies on the volume.
+    """
     job = await find_job(session, name)
-    pods = _printing(job, await pods_of(session, job), role)
+    role, attempt, follow, tail = options.role, options.attempt, options.follow, options.tail
+    pods = _printing(await pods_of(session, job), role)
+    if not pods:
+        await _print_stored(session, job, options)
+        return
     streams = _streams(session, job, pods, role, attempt=attempt, follow=follow, tail=tail)
     if follow:
         await _follow(session, job, {pod.name for pod in pods}, streams)
@@ -87,16 +107,27 @@ async def _remaining(session: Session, job: Job, names: set[str]) -> bool:
     return any(pod.name in names and not pod.deleting for pod in await pods_of(session, job))
 
 
-def _printing(job: Job, pods: list[Pod], role: LogRole) -> list[Pod]:
-    """The pods with the logs of the role. Raises CommandError when there are none."""
-    pool = LogRole.HEAD if role is LogRole.DRIVER else role
-    found = [pod for pod in pods if str(pod.role) == str(pool)]
-    if not found:
+def _printing(pods: list[Pod], role: LogRole) -> list[Pod]:
+    """The pods with the logs of the role."""
+    return [pod for pod in pods if pod.role is _pool(role)]
+
+
+def _pool(role: LogRole) -> Role:
+    return Role.HEAD if role is LogRole.DRIVER else Role(role)
+
+
+async def _print_stored(session: Session, job: Job, options: LogOptions) -> None:
+    """Raises CommandError if no attempt has ever begun."""
+    role, pool = options.role, _pool(options.role)
+    if job.spec is None or job.status.head_pod_uid is None:
         raise CommandError(
-            f"{job.name}: the job has no {pool} pod (phase {job.status.phase}), and the log was "
-            f"deleted with it; see kubectl grpo status {job.name}, and logs/ in the run directory"
+            f"{job.name}: the job has no {pool} pod (phase {job.status.phase}); "
+            f"see kubectl grpo status {job.name}"
         )
-    return found
+    attempt = None
+    if role is LogRole.DRIVER:
+        attempt = options.attempt or max(1, job.status.attempt)
+    await print_stored(session, job, pool, attempt=attempt, tail=options.tail, image=options.image)
 
 
 def _streams(

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
 from grpo_operator.clients.kube import Object
+from grpo_operator.model.images import find_image
 from grpo_operator.model.naming import child_name
-from grpo_operator.model.observed import Job
+from grpo_operator.model.observed import Job, Role
 from grpo_operator.model.resources import PODS
 from grpo_trainer.spec import API_VERSION, KIND
 
@@ -55,8 +56,8 @@ async def reading(
 def reader_pod(job: Job, image: str | None, seconds: float) -> Object:
     """A pod that mounts the claim read-only and sleeps until its deadline or the end of the job."""
     assert job.spec is not None
-    head = job.spec.head
-    own = head.image or job.spec.consumers.image
+    head, recorded = job.spec.head, find_image(job.status.images, Role.HEAD)
+    own = head.image or job.spec.consumers.image or (recorded.image if recorded else None)
     container = {
         "name": _READER,
         "image": image or own or DEFAULT_IMAGE,

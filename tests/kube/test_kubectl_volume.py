@@ -96,5 +96,17 @@ async def test_the_pod_that_reads_a_volume_needs_no_exception_from_the_restricte
         await asyncio.wait_for(listing.communicate(), 60)
 
 
+async def test_the_logs_of_pods_that_are_gone_are_read_from_the_volume(
+    grpo: Plugin, operator: Operator, jobs: Jobs, ray: FakeRay
+):
+    await rested(jobs, ray)
+    async with grpo.running("logs", "job") as reading:
+        await until_reader(jobs)
+        _, err = await asyncio.wait_for(reading.communicate(), 60)
+    assert err.startswith(b"job: the pods are gone; reading the volume\n")
+    assert b"refused: get and create pods/exec job-" in err
+    await jobs.until_pods(lambda pods: not pods)
+
+
 async def test_a_copy_never_overwrites(grpo: Plugin, jobs: Jobs, tmp_path: Path):
     assert "nothing is overwritten" in await grpo.refused("copy-checkpoint", "job", str(tmp_path))

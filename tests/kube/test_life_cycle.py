@@ -70,7 +70,7 @@ async def test_the_children_are_as_rendered(operator: Operator, jobs: Jobs, ray:
     assert not claim.metadata.owner_references, "the claim outlives the job"
     own = {"label_selector": f"{UID_LABEL}={job['metadata']['uid']}"}
     (config,) = (await core.list_namespaced_config_map(jobs.namespace, **own)).items
-    assert set(config.data) == {"spec.json", "resolved.json", "drain.py"}
+    assert set(config.data) == {"spec.json", "resolved.json", "drain.py", "collect.py"}
     assert config.immutable
     (policy,) = (
         await client.NetworkingV1Api(jobs.api).list_namespaced_network_policy(jobs.namespace, **own)

@@ -54,7 +54,9 @@ def run_deadline(observed: Observed, now: datetime) -> Decision | None:
         return transition.decision(*actions, requeue_after=POLL_SECONDS)
     unsaved_steps = unsaved(observed) if attempt_started(status) else ""
     text = f"{text}; {unsaved_steps}" if unsaved_steps else text
-    return fail(observed, now, Reason.DEADLINE_EXCEEDED, text)
+    run = observed.run
+    stop = (StopDriver(run.attempt),) if run is not None and run.active else ()
+    return fail(observed, now, Reason.DEADLINE_EXCEEDED, text, *stop)
 
 
 def startup_deadline(observed: Observed, now: datetime, decided: Decision) -> Decision:

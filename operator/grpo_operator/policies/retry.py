@@ -6,7 +6,7 @@ from hashlib import blake2b
 from grpo_trainer.spec import ConditionStatus, ConditionType, ExitCode, GRPOJobStatus, Phase
 
 from ..model.conditions import Reason, since
-from ..model.decision import Action, Decision, State, Transition, false, unknown
+from ..model.decision import Action, Decision, State, StopDriver, Transition, false, unknown
 from ..model.observed import Observed
 
 FIRST_BACKOFF = 10.0
@@ -48,7 +48,8 @@ def next_attempt(
     evicted = reason in (Reason.EVICTED, Reason.DRAINED)
     if not evicted and status.restarts >= limit:
         exceeded = f"{text} ({reason}; backoffLimit is {limit})"
-        return fail(observed, now, Reason.BACKOFF_LIMIT_EXCEEDED, exceeded)
+        stops = [action for action in actions if isinstance(action, StopDriver)]
+        return fail(observed, now, Reason.BACKOFF_LIMIT_EXCEEDED, exceeded, *stops)
     counted: dict[str, object] = (
         {"evictions": status.evictions + 1}
         if evicted
@@ -96,13 +97,15 @@ def _kept_step(status: GRPOJobStatus) -> int:
     return status.checkpoint.step if status.checkpoint is not None else 0
 
 
-def fail(observed: Observed, now: datetime, reason: Reason, message: str) -> Decision:
-    """The job fails; Failed is final."""
+def fail(
+    observed: Observed, now: datetime, reason: Reason, message: str, *actions: StopDriver
+) -> Decision:
+    """The job fails; Failed is final. Its pods may be kept, so a driver that runs is stopped."""
     ended = false(reason, message)
     transition = Transition(
         observed, now, Phase.FAILED, reason, message, cluster_ready=ended, training=ended
     )
-    return transition.decision(requeue_after=0.0)
+    return transition.decision(*actions, requeue_after=0.0)
 
 
 def seconds_to_wait(observed: Observed, now: datetime) -> float:

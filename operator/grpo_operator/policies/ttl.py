@@ -1,21 +1,44 @@
-"""Finished jobs: their pods are deleted at once, the jobs after their time to live."""
+"""Finished jobs: their pods are deleted, the jobs after their time to live."""
 
 from datetime import datetime
+
+from grpo_trainer.spec import Phase
 
 from ..model.decision import Action, Decision, DeleteCluster, DeleteJob
 from ..model.observed import Observed
 
 
 def clean_up(observed: Observed, now: datetime) -> Decision:
-    """Delete the pods, and the job once `ttlSecondsAfterFinished` has passed."""
+    """Delete the pods, and the job once `ttlSecondsAfterFinished` has passed.
+
+    Pods of a failed job stay for `cleanupPolicy.keepFailedPodsSeconds`.
+    """
     job, cluster = observed.job, observed.cluster
     actions: list[Action] = []
+    waits: list[float] = []
     if cluster is not None and not cluster.deleting:
-        actions.append(DeleteCluster(cluster.uid))
-    left = None
+        kept = _seconds_left(observed, _keep_seconds(observed), now)
+        if kept:
+            waits.append(kept)
+        else:
+            actions.append(DeleteCluster(cluster.uid))
     ttl = job.spec.ttl_seconds_after_finished if job.spec is not None else None
-    if ttl is not None and job.status.completion_time is not None:
-        left = max(0.0, ttl - (now - job.status.completion_time).total_seconds())
+    left = _seconds_left(observed, ttl, now)
+    if left is not None:
+        waits.append(left)
         if left == 0:
             actions.append(DeleteJob())
-    return Decision(job.status, tuple(actions), left or None)
+    return Decision(job.status, tuple(actions), min(filter(None, waits), default=None))
+
+
+def _keep_seconds(observed: Observed) -> int:
+    spec, failed = observed.job.spec, observed.job.status.phase is Phase.FAILED
+    return spec.cleanup_policy.keep_failed_pods_seconds if spec is not None and failed else 0
+
+
+def _seconds_left(observed: Observed, seconds: int | None, now: datetime) -> float | None:
+    """Of so many seconds after the end."""
+    ended = observed.job.status.completion_time
+    if seconds is None or ended is None:
+        return None
+    return max(0.0, seconds - (now - ended).total_seconds())

@@ -65,7 +65,8 @@ def claim(job: Job) -> Object | None:
 
 
 def config_map(job: Job) -> Object:
-    """The manifest for the trainer, as given and with all defaults, and the preStop script.
+    """The manifest for the trainer, as given and with all defaults, and the scripts of the
+    pods' hooks.
 
     Immutable: its name is its digest.
     """
@@ -77,7 +78,8 @@ def config_map(job: Job) -> Object:
         # Without defaults, as trainers up to 0.1.0 read it, to which later fields are unknown.
         "spec.json": json.dumps(manifest.to_manifest(), indent=1, sort_keys=True),
         "resolved.json": json.dumps(resolved.plain(), indent=1, sort_keys=True),
-        "drain.py": _drain_script(),
+        "drain.py": _script("drain.py"),
+        "collect.py": _script("collect.py"),
     }
     return {
         "apiVersion": "v1",
@@ -89,8 +91,8 @@ def config_map(job: Job) -> Object:
 
 
 @cache
-def _drain_script() -> str:
-    return files(__package__).joinpath("drain.py").read_text()
+def _script(name: str) -> str:
+    return files(__package__).joinpath(name).read_text()
 
 
 def _digest(content: Any) -> str:

@@ -17,6 +17,8 @@ from .resources import with_equal_view
 
 _GRACE_SECONDS = 30
 """From a container's SIGTERM to its end."""
+_KEPT_ATTEMPTS = 3
+"""Attempts on new pods whose logs the volume keeps."""
 _USER = 1000
 
 _HEAD_PORTS = {
@@ -114,6 +116,8 @@ def _container(
             {"name": "data", "mountPath": VOLUME_DIR},
             {"name": "shared-memory", "mountPath": "/dev/shm"},
         ],
+        # The collector writes the output of driver and actors to the container's log.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -123,10 +127,21 @@ def _container(
         container["ports"] = [
             {"name": name, "containerPort": port} for name, port in _HEAD_PORTS.items()
         ]
-    if role is not Role.PRODUCER:
-        command = ["python", f"{CONFIG_DIR}/drain.py"]
-        container["lifecycle"] = {"preStop": {"exec": {"command": command}}}
+    container["lifecycle"] = _hooks(spec, role)
     return {key: value for key, value in container.items() if value}
+
+
+def _hooks(spec: GRPOJobSpec, role: Role) -> Object:
+    """The collector of logs, and the wait for a checkpoint."""
+    pods = {Role.HEAD: 1, Role.CONSUMER: spec.consumers.replicas}
+    keep = _KEPT_ATTEMPTS * pods.get(role, spec.producers.most_replicas)
+    # In the background and without its streams: the pod is not Running before the hook has ended,
+    # and a hook that fails would restart the container.
+    script = f"python {CONFIG_DIR}/collect.py {role} {keep} </dev/null >/dev/null 2>&1 &"
+    hooks: Object = {"postStart": {"exec": {"command": ["sh", "-c", script]}}}
+    if role is not Role.PRODUCER:
+        hooks["preStop"] = {"exec": {"command": ["python", f"{CONFIG_DIR}/drain.py"]}}
+    return hooks
 
 
 def _pod_variables(spec: GRPOJobSpec, role: Role) -> list[Object]:

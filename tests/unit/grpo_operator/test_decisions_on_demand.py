@@ -213,6 +213,22 @@ def test_a_finished_job_stays_finished(phase):
         assert CreateCluster() not in decision.actions
 
 
+def test_pods_of_a_failed_job_are_kept_as_long_as_asked():
+    fields = {"cleanupPolicy": {"keepFailedPodsSeconds": 60}, "ttlSecondsAfterFinished": 600}
+    failed = status(Phase.FAILED, completion_time=at(-59), attempt=1)
+    kept = decide(observed(job(failed, **fields)), NOW)
+    assert (kept.actions, kept.requeue_after) == ((), 1.0)
+    assert decide(observed(job(failed, **fields)), at(1)).actions == (DELETE,)
+    succeeded = failed.model_copy(update={"phase": Phase.SUCCEEDED})
+    assert decide(observed(job(succeeded, **fields)), NOW).actions == (DELETE,)
+
+
+def test_a_driver_does_not_run_in_the_kept_pods_of_a_failed_job():
+    subject = job(running(), activeDeadlineSeconds=600, checkpoint={"drainSeconds": 60})
+    failed = decide(observed(subject, ray_jobs=(ray_job(),)), at(60))
+    assert (failed.actions, failed.status.phase) == ((StopDriver(1),), Phase.FAILED)
+
+
 def test_a_finished_job_is_deleted_after_its_time_to_live():
     state = status(Phase.SUCCEEDED, completion_time=at(-50), attempt=1)
     early = decide(observed(job(state, ttlSecondsAfterFinished=60), **NOTHING), NOW)

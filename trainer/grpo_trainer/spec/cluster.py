@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from .base import NonEmptyStr, PositiveInt, Record
+from .base import NonEmptyStr, NonNegativeInt, PositiveInt, Record
 from .kubernetes import (
     Accelerator,
     ClassName,
@@ -171,6 +171,11 @@ class StorageSpec(Record):
     """Access modes of a created claim; pods on several nodes need ReadWriteMany."""
     retention: Retention = Retention.RETAIN
     """Whether a created claim is kept or deleted when the job is deleted."""
+
+
+class CleanupPolicySpec(Record):
+    keep_failed_pods_seconds: NonNegativeInt = 0
+    """Seconds for which the pods of a failed job stay, with their accelerators and quota."""
 
 
 class SecretKeyRef(Record):

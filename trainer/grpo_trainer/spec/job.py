@@ -14,6 +14,7 @@ from .base import (
     Record,
 )
 from .cluster import (
+    CleanupPolicySpec,
     ConsumersSpec,
     EnvFromSource,
     EnvVar,
@@ -85,6 +86,8 @@ class GRPOJobSpec(Record):
     worker_timeout_seconds: PositiveInt = 1800
     """Seconds after which the driver gives up a rollout or a call to a consumer and restarts that
     worker."""
+    cleanup_policy: CleanupPolicySpec = CleanupPolicySpec()
+    """What stays of a job that has ended."""
     ttl_seconds_after_finished: NonNegativeInt | None = None
     """Seconds from its end to the deletion of the GRPOJob; never when absent."""
 

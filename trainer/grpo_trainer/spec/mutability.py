@@ -25,6 +25,7 @@ MUTABILITY: Mapping[str, Mutable] = {
     "spec.startupDeadlineSeconds": Mutable.ALWAYS,
     "spec.firstStepTimeoutSeconds": Mutable.ALWAYS,
     "spec.stallTimeoutSeconds": Mutable.ALWAYS,
+    "spec.cleanupPolicy.keepFailedPodsSeconds": Mutable.ALWAYS,
     "spec.ttlSecondsAfterFinished": Mutable.ALWAYS,
     **{f"spec.{pool}.{field}": Mutable.SUSPENDED for pool in _POOLS for field in _OF_POOLS},
     "spec.workerTimeoutSeconds": Mutable.SUSPENDED,
