@@ -1,7 +1,8 @@
 """The rights of the operator: exactly the calls that it makes.
 
 Children are created and never updated: an object with other content has another name. So no
-ConfigMap, Secret or NetworkPolicy of others can be read or changed.
+ConfigMap, Secret or NetworkPolicy of others can be read or changed. Claims are read for their
+access modes, Events for the cause why a volume does not mount.
 """
 
 from collections.abc import Mapping
@@ -28,11 +29,11 @@ RULES: dict[tuple[str, str], tuple[str, ...]] = {
     (JOBS.group, "grpojobs/status"): ("patch",),
     (CLUSTERS.group, "rayclusters"): (*_WATCH, "create", "patch", "delete"),
     (PODS.group, "pods"): ("list", "watch"),
-    (CLAIMS.group, "persistentvolumeclaims"): ("create",),
+    (CLAIMS.group, "persistentvolumeclaims"): ("create", "get"),
     (CONFIG_MAPS.group, "configmaps"): ("create",),
     (SECRETS.group, "secrets"): ("create",),
     (NETWORK_POLICIES.group, "networkpolicies"): ("create",),
-    (EVENTS.group, "events"): ("create",),
+    (EVENTS.group, "events"): ("create", "list"),
 }
 """Rights in every namespace it serves."""
 

@@ -150,6 +150,26 @@ class Jobs:
         items = await until(found, listing, GROUP, VERSION, self.namespace, PLURAL, timeout=timeout)
         return next(item for item in items if item["metadata"]["name"] == name)
 
+    async def until_reason(self, reason: str, name: str = "job", timeout: float = 60) -> Object:
+        """Waits until the pods of a job are not ready for this reason."""
+        return await self.until(
+            lambda job: condition_of(job, "ClusterReady")["reason"] == reason, name, timeout
+        )
+
+    async def create_claim(self, name: str, storage_class: str | None = None) -> None:
+        """A claim that one node at a time can mount."""
+        body: Object = {
+            "metadata": {"name": name},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        }
+        if storage_class is not None:
+            body["spec"]["storageClassName"] = storage_class
+        core = client.CoreV1Api(self.api)
+        await core.create_namespaced_persistent_volume_claim(self.namespace, body)
+
     async def until_phase(self, phase: str, name: str = "job", timeout: float = 40) -> Object:
         return await self.until(lambda job: phase_of(job) == phase, name, timeout)
 

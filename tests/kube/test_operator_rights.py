@@ -66,6 +66,10 @@ async def test_its_role_allows_exactly_what_it_does(
         async with replica():
             await jobs.create(manifest(ttlSecondsAfterFinished=1))
             await jobs.until_phase("Running")
+            await jobs.create_claim("unbound", "missing")
+            await jobs.create(manifest("waiting", storage={"claimName": "unbound"}))
+            await jobs.until_reason("ProvisioningFailed", "waiting")
+            await jobs.delete("waiting")
         # The next one reads the key, which the first has created.
         async with replica():
             await jobs.patch({"producers": {"replicas": 3}})

@@ -15,6 +15,7 @@ from grpo_operator.clients.events import Recorder
 from grpo_operator.clients.tokens import Tokens
 from grpo_operator.controller.accounting import Accounting
 from grpo_operator.controller.act import Actor
+from grpo_operator.controller.causes import Causes
 from grpo_operator.controller.observe import Observer
 from grpo_operator.controller.reconciler import Reconciler
 from grpo_operator.controller.throttle import StatusThrottle
@@ -36,6 +37,8 @@ class ApiServer:
     def __init__(self, cache):
         self.cache, self.objects, self.asked, self.version = cache, {}, Counter(), 100
         self.written = asyncio.Queue()
+        self.events = {}
+        """Events by the selector of their object."""
         self.after_reading = {}
         """By kind, what happens once an object of it has been read."""
         self.admits = asyncio.Event()
@@ -58,8 +61,10 @@ class ApiServer:
         finally:
             self.after_reading.get(resource, lambda: None)()
 
-    async def list(self, resource, namespace, selector):
+    async def list(self, resource, namespace, selector="", *, field_selector="", limit=None):
         self.asked["list", resource.plural] += 1
+        if resource is EVENTS:
+            return {"items": self.events.get(field_selector, [])}
         label, _, value = selector.partition("=")
         found = [raw for (kind, _), raw in self.objects.items() if kind is resource]
         items = [raw for raw in found if raw["metadata"]["labels"][label] == value]
@@ -173,7 +178,7 @@ async def reconciler_of(api: ApiServer, heads: Heads) -> AsyncIterator[Reconcile
         root = str(server.make_url("")).rstrip("/")
         settings = Settings(head_url_template=f"{root}/{{service}}/{{port}}")
         tokens = Tokens(api, b"key")
-        observer = Observer(api, session, api.cache, tokens, settings)
+        observer = Observer(api, session, api.cache, tokens, Causes(api), settings)
         accounting = Accounting(Metrics())
         actor, recorder = Actor(api, observer, tokens, settings), Recorder(api, "me")
         yield Reconciler(

@@ -3,7 +3,13 @@
 import logging
 from dataclasses import dataclass
 
-from ..clients.errors import AlreadyExistsError, ApiError, RefusedError
+from ..clients.errors import (
+    AlreadyExistsError,
+    ApiError,
+    ForbiddenError,
+    NotFoundError,
+    RefusedError,
+)
 from ..clients.kube import JSON_PATCH, Kube
 from ..clients.ray import Head, HeadError, SubmissionRefusedError
 from ..clients.tokens import Tokens
@@ -28,6 +34,7 @@ from ..model.resources import (
     SECRETS,
     Resource,
 )
+from ..policies.volumes import claim_name
 from ..render import claim, config_map, network_policy, ray_cluster, scale_patch, secret
 from ..render.merge import Object
 from ..settings import Settings
@@ -36,6 +43,7 @@ from .observe import Observer
 log = logging.getLogger(__name__)
 _DENIALS = ("admission webhook", "denied the request", "ValidatingAdmissionPolicy")
 """Parts of the API server's message when a webhook or a policy denies an object."""
+_MANY_NODES = frozenset({"ReadWriteMany"})
 _UNKNOWN_FIELD = "strict decoding error"
 
 
@@ -81,8 +89,9 @@ class Actor:
 
     async def _create(self, job: Job) -> None:
         """The cluster is created last: where it exists, everything else does."""
+        node_claim = await self._node_claim(job)
         try:
-            cluster = ray_cluster(job, self.settings)
+            cluster = ray_cluster(job, self.settings, node_claim)
         except ValueError as error:
             raise ActionRefusedError(Problem("InvalidPodTemplate", str(error))) from error
         volume, access = claim(job), self.settings.network_access
@@ -96,6 +105,24 @@ class Actor:
         for position, (resource, body) in enumerate(objects):
             if body is not None:
                 await self._create_one(job, resource, body, position)
+
+    async def _node_claim(self, job: Job) -> str | None:
+        """The job's claim, if only one node at a time can mount it.
+
+        A claim that does not exist, or cannot be read, is not known to be one.
+        """
+        storage = job.spec.storage if job.spec is not None else None
+        assert storage is not None
+        name = claim_name(job)
+        modes = tuple(map(str, storage.access_modes))
+        if storage.claim_name is not None:
+            try:
+                found = await self.kube.get(CLAIMS, job.namespace, name)
+            except (NotFoundError, ForbiddenError) as error:
+                log.warning("claim %s: %s", name, error)
+                return None
+            modes = tuple(found["spec"]["accessModes"])
+        return None if _MANY_NODES & set(modes) else name
 
     async def _create_one(self, job: Job, resource: Resource, body: Object, position: int) -> None:
         """Create the object at a position of the sequence, unless it exists.

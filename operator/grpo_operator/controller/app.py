@@ -24,6 +24,7 @@ from .accounting import Accounting
 from .act import Actor
 from .audit import Auditor
 from .cache import Cache, Key
+from .causes import Causes
 from .lease import Lease
 from .observe import Observer
 from .reconciler import Reconciler
@@ -87,7 +88,7 @@ async def _lead(
     cache = Cache()
     key = await load_key(kube, settings.lease_namespace, f"{settings.lease_name}-key")
     tokens = Tokens(kube, key)
-    observer = Observer(kube, session, cache, tokens, settings)
+    observer = Observer(kube, session, cache, tokens, Causes(kube), settings)
     accounting = Accounting(metrics)
     recorder = Recorder(kube, settings.identity)
     actor = Actor(kube, observer, tokens, settings)

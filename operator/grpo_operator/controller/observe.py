@@ -21,6 +21,7 @@ from ..model.resources import CLUSTERS, JOBS, PODS
 from ..policies.driver import SILENCE
 from ..settings import DASHBOARD_PORT, DRIVER_PORT, Settings
 from .cache import Cache, Key
+from .causes import Causes
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +50,13 @@ class Observer:
     session: aiohttp.ClientSession
     cache: Cache
     tokens: Tokens
+    causes: Causes
     settings: Settings
     _responses: dict[Key, _Responses] = field(default_factory=dict)
 
     def forget(self, key: Key) -> None:
         """Drop the records of a job that is gone."""
+        self.causes.forget(key)
         known = self._responses.pop(key, None)
         if known is not None:
             self.tokens.forget(known.uid)
@@ -116,6 +119,7 @@ class Observer:
         live: bool,
     ) -> Observed:
         observed = Observed(job, cluster=cluster, pods=pods)
+        observed = replace(observed, cause=await self.causes.of(observed, now))
         head, draining = observed.head, observed.draining_head(now) is not None
         serving = draining or (head is not None and head.ready)
         asked = job.spec is not None and not job.deleting and job.status.phase not in TERMINAL

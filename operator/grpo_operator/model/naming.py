@@ -1,11 +1,15 @@
 """Names and labels of everything that belongs to a job, none longer than Kubernetes allows."""
 
+from hashlib import sha256
+
 from grpo_trainer.spec import API_GROUP, MAX_NAME_LENGTH
 
 UID_DIGITS = 8
 JOB_LABEL = f"{API_GROUP}/job"
 UID_LABEL = f"{API_GROUP}/job-uid"
 ROLE_LABEL = f"{API_GROUP}/role"
+CLAIM_LABEL = f"{API_GROUP}/claim"
+"""On pods with a claim that one node at a time can mount: they have to meet on it."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 CLUSTER_LABEL = "ray.io/cluster"
 GROUP_LABEL = "ray.io/group"
@@ -13,6 +17,7 @@ CONTAINER = "ray"
 """Name of the container of every pod."""
 MANAGED_BY = {"app.kubernetes.io/managed-by": "grpo-operator", "app.kubernetes.io/name": "grpojob"}
 
+_MAX_LABEL_VALUE = 63
 MAX_CLUSTER_NAME = 53
 assert MAX_NAME_LENGTH + 1 + UID_DIGITS <= MAX_CLUSTER_NAME
 
@@ -44,6 +49,12 @@ def attempt_of(uid: str, submission: str) -> int | None:
 def job_labels(job: str, uid: str) -> dict[str, str]:
     """Labels of every child. Nothing is copied from the labels of the job itself."""
     return {**MANAGED_BY, JOB_LABEL: job, UID_LABEL: uid}
+
+
+def claim_label(claim: str) -> str:
+    """A claim's name as the value of a label."""
+    digest = sha256(claim.encode()).hexdigest()[:16]
+    return claim if len(claim) <= _MAX_LABEL_VALUE else f"{claim[:40].rstrip('-.')}-{digest}"
 
 
 def producer_selector(cluster: str) -> str:

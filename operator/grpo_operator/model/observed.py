@@ -57,6 +57,8 @@ class Pod:
     """That its container requests."""
     image_id: str | None = None
     """That its container runs, as the kubelet reports it."""
+    creating: bool = False
+    """Whether it is on a node and its container has not been created."""
     problem: Problem | None = None
     """Why it does not run."""
     last_termination: str | None = None
@@ -130,6 +132,8 @@ class Observed:
     """When the head last responded, if it does not now."""
     problem: Problem | None = None
     """Why the API server refused the last action."""
+    cause: Problem | None = None
+    """Why a pod waits for its volume, from Events."""
 
     @property
     def attempt(self) -> int:

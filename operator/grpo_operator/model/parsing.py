@@ -26,7 +26,8 @@ from .observed import Cluster, Job, Pod, Problem, RayJob, RayJobState, Role
 
 Object = Mapping[str, Any]
 _DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-_WAITING_WELL = frozenset({"ContainerCreating", "PodInitializing", ""})
+_CREATING = frozenset({"ContainerCreating", "PodInitializing"})
+_WAITING_WELL = _CREATING | {""}
 _EVICTIONS = frozenset({"Evicted", "NodeShutdown", "NodeLost", "Terminated", "Preempting"})
 """Reasons of a failed pod that its kubelet or the node controller ended."""
 _ROLES = {"headgroup": Role.HEAD, "producers": Role.PRODUCER, "consumers": Role.CONSUMER}
@@ -170,6 +171,7 @@ def parse_pod(raw: Object) -> Pod | None:
         node=raw.get("spec", {}).get("nodeName"),
         image=_of_container(raw.get("spec", {}).get("containers", ()), "image"),
         image_id=_of_container(status.get("containerStatuses", ()), "imageID"),
+        creating=_creating(status),
         problem=next(_problems(metadata["name"], status), None),
         last_termination=next(_terminations(status), None),
         stopped=_stopped(status),
@@ -208,6 +210,11 @@ def _problems(name: str, status: Object) -> Iterator[Problem]:
     if status.get("phase") == "Failed":
         reason = status.get("reason", "PodFailed")
         yield Problem(reason, f"pod {name}: {status.get('message', reason)}")
+
+
+def _creating(status: Object) -> bool:
+    waiting = (c.get("state", {}).get("waiting", {}) for c in _containers(status))
+    return any(state.get("reason") in _CREATING for state in waiting)
 
 
 def _ending(terminated: Object) -> str:

@@ -4,13 +4,11 @@ from datetime import datetime
 
 from ..model.conditions import Reason
 from ..model.decision import State, false, true, unknown
-from ..model.naming import child_name
 from ..model.observed import Job, Observed, Pod, Problem, Role
+from .volumes import POLL_SECONDS, UNBOUND, claim_name, waits_for_volume
 
 BINDING_SECONDS = 60.0
 """Age in seconds of a pod from which an unbound volume is a fault."""
-_UNBOUND = "unbound immediate PersistentVolumeClaims"
-"""The scheduler's message while a volume is being provisioned."""
 _CONFLICT = "SchedulerError"
 """The scheduler's reason after a conflict, as of several pods that wait for one volume."""
 
@@ -65,9 +63,11 @@ def _missing(observed: Observed) -> str | None:
     return "; ".join(lacking) or None
 
 
-def seconds_to_bind(observed: Observed, now: datetime) -> float | None:
-    """Seconds until an unbound volume becomes a fault; None when no pod waits for one."""
-    return min(filter(None, (_binding(pod, now) for pod in observed.pods)), default=None)
+def seconds_to_next_look(observed: Observed, now: datetime) -> float | None:
+    """Seconds until a volume that a pod waits for may have become a fault; None when none waits."""
+    binding = (_binding(pod, now) for pod in observed.pods)
+    polling = (POLL_SECONDS for pod in observed.pods if waits_for_volume(pod))
+    return min(filter(None, (*binding, *polling)), default=None)
 
 
 def _worst(observed: Observed, now: datetime) -> Problem | None:
@@ -82,26 +82,26 @@ def _worst(observed: Observed, now: datetime) -> Problem | None:
 
     pods = sorted(observed.pods, key=rank)
     found = next((p.problem for p in pods if p.problem and not _binding(p, now)), None)
-    if found is None or _UNBOUND not in found.message:
+    if observed.cause is not None and (found is None or UNBOUND in found.message):
+        return Problem(observed.cause.reason, observed.cause.message + _storage_class(observed.job))
+    if found is None or UNBOUND not in found.message:
         return found
-    return Problem(found.reason, f"{found.message} {_claim(observed.job)}")
+    claim = f"claim {claim_name(observed.job)}{_storage_class(observed.job)} has no Event yet"
+    return Problem(found.reason, f"{found.message} ({claim})")
 
 
-def _claim(job: Job) -> str:
-    """The claim that is not bound, and where its cause is found."""
+def _storage_class(job: Job) -> str:
+    """The storage class of a claim that the operator created."""
     storage = job.spec.storage if job.spec is not None else None
-    assert storage is not None
-    name = storage.claim_name or child_name(job.name, job.uid)
-    source = ""
-    if storage.claim_name is None:
-        source = f", storage class {storage.storage_class_name or 'of the cluster (default)'}"
-    return f"(claim {name}{source}; its Events have the cause: kubectl describe pvc {name})"
+    if storage is None or storage.claim_name is not None:
+        return ""
+    return f" (storage class {storage.storage_class_name or 'of the cluster (default)'})"
 
 
 def _binding(pod: Pod, now: datetime) -> float:
     """Seconds for which a pod may wait for its volume before that is a fault."""
     if pod.problem is None:
         return 0.0
-    if pod.problem.reason != _CONFLICT and _UNBOUND not in pod.problem.message:
+    if pod.problem.reason != _CONFLICT and UNBOUND not in pod.problem.message:
         return 0.0
     return max(0.0, BINDING_SECONDS - (now - pod.created).total_seconds())

@@ -12,8 +12,10 @@ from .pods import pod_template
 API_VERSION = "ray.io/v1"
 
 
-def ray_cluster(job: Job, settings: Settings) -> Object:
+def ray_cluster(job: Job, settings: Settings, node_claim: str | None = None) -> Object:
     """The RayCluster. Only it has Kueue's label: on pods it would reserve quota twice.
+
+    `node_claim` is the claim if only one node at a time can mount it.
 
     Raises ValueError for a pod template that cannot be merged.
     """
@@ -22,7 +24,7 @@ def ray_cluster(job: Job, settings: Settings) -> Object:
     head = {
         # Otherwise tasks without resource requests could run beside the driver.
         "rayStartParams": {"dashboard-host": "0.0.0.0", "num-cpus": "0"},
-        "template": pod_template(job, Role.HEAD, settings),
+        "template": pod_template(job, Role.HEAD, settings, node_claim),
     }
     defaults = settings.defaults
     labels = {**defaults.labels, **job_labels(job.name, job.uid)}
@@ -38,8 +40,8 @@ def ray_cluster(job: Job, settings: Settings) -> Object:
             "enableInTreeAutoscaling": False,
             "headGroupSpec": head,
             "workerGroupSpecs": [
-                _group(job, spec, Role.PRODUCER, settings),
-                _group(job, spec, Role.CONSUMER, settings),
+                _group(job, spec, Role.PRODUCER, settings, node_claim),
+                _group(job, spec, Role.CONSUMER, settings, node_claim),
             ],
         },
     }
@@ -59,7 +61,9 @@ def scale_patch(cluster: Object, replicas: int) -> list[Object]:
     ]
 
 
-def _group(job: Job, spec: GRPOJobSpec, role: Role, settings: Settings) -> Object:
+def _group(
+    job: Job, spec: GRPOJobSpec, role: Role, settings: Settings, node_claim: str | None
+) -> Object:
     """A pool. Its custom resource keeps the actors of the other pool off its pods.
 
     A producer is one actor for its whole pod; a consumer pod has one actor for each process.
@@ -76,5 +80,5 @@ def _group(job: Job, spec: GRPOJobSpec, role: Role, settings: Settings) -> Objec
         "maxReplicas": replicas,
         "rayStartParams": {},
         "resources": resources,
-        "template": pod_template(job, role, settings),
+        "template": pod_template(job, role, settings, node_claim),
     }

@@ -7,7 +7,14 @@ from grpo_trainer.spec.base import Record
 from grpo_trainer.spec.cluster import ConsumersSpec, PodPoolSpec, ProducersSpec
 
 from ..model.images import find_image, pool_of, with_pinned_image
-from ..model.naming import CONTAINER, ROLE_LABEL, child_name, job_labels
+from ..model.naming import (
+    CLAIM_LABEL,
+    CONTAINER,
+    ROLE_LABEL,
+    child_name,
+    claim_label,
+    job_labels,
+)
 from ..model.observed import Job, Role
 from ..settings import DASHBOARD_PORT, DRIVER_PORT, Settings
 from .environment import CONFIG_DIR, VOLUME_DIR, environment
@@ -29,8 +36,10 @@ _HEAD_PORTS = {
 }
 
 
-def pod_template(job: Job, role: Role, settings: Settings) -> Object:
+def pod_template(job: Job, role: Role, settings: Settings, node_claim: str | None) -> Object:
     """The template of one pool, with the user's patch applied.
+
+    `node_claim` is the claim if only one node at a time can mount it: all pods have to be there.
 
     Raises ValueError for a patch that cannot be merged.
     """
@@ -40,13 +49,32 @@ def pod_template(job: Job, role: Role, settings: Settings) -> Object:
     common = {"labels": defaults.labels, "annotations": defaults.annotations}
     base = {
         "metadata": {kind: dict(given) for kind, given in common.items() if given},
-        "spec": _pod_spec(job, job.spec, pool, role, settings),
+        "spec": _pod_spec(job, job.spec, pool, role, settings) | _on_one_node(node_claim),
     }
     # Our labels come last: the operator selects the pods by them.
-    labels = {"metadata": {"labels": {**job_labels(job.name, job.uid), ROLE_LABEL: str(role)}}}
+    labels = {"metadata": {"labels": _labels(job, role, node_claim)}}
     merged = strategic_merge(strategic_merge(base, pool.pod_template), labels)
     run = with_pinned_image(merged, find_image(job.status.images, role))
     return with_equal_view(run, CONTAINER, settings.defaults.head_resources(role))
+
+
+def _labels(job: Job, role: Role, node_claim: str | None) -> dict[str, str]:
+    claim = {CLAIM_LABEL: claim_label(node_claim)} if node_claim is not None else {}
+    return {**job_labels(job.name, job.uid), ROLE_LABEL: str(role), **claim}
+
+
+def _on_one_node(node_claim: str | None) -> Object:
+    """Affinity between all pods with the claim, those of other jobs too.
+
+    The scheduler places the first pod anywhere: it only requires a match where a pod could match.
+    """
+    if node_claim is None:
+        return {}
+    term = {
+        "labelSelector": {"matchLabels": {CLAIM_LABEL: claim_label(node_claim)}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
 def accelerators(pool: PodPoolSpec) -> int:
