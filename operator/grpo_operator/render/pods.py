@@ -36,7 +36,7 @@ _HEAD_PORTS = {
 }
 
 
-def pod_template(job: Job, role: Role, settings: Settings, node_claim: str | None) -> Object:
+def pod_template(job: Job, role: Role, settings: Settings, node_claim: str | None = None) -> Object:
     """The template of one pool, with the user's patch applied.
 
     `node_claim` is the claim if only one node at a time can mount it: all pods have to be there.

@@ -76,11 +76,12 @@ async def test_pods_meet_where_one_node_at_a_time_can_mount_their_claim(
         assert template["metadata"]["labels"][CLAIM_LABEL] == claim
 
 
-def test_a_pod_template_may_remove_the_affinity():
-    subject = job(storage={"size": "1Gi"}, head={"podTemplate": {"spec": {"affinity": None}}})
+@pytest.mark.parametrize("removed", [None, {"$patch": "delete"}])
+def test_a_pod_template_may_remove_the_affinity(removed):
+    subject = job(storage={"size": "1Gi"}, head={"podTemplate": {"spec": {"affinity": removed}}})
     head, *others = templates(ray_cluster(subject, Settings(), "volume"))
-    assert "affinity" not in head["spec"]
-    assert all("affinity" in other["spec"] for other in others)
+    assert not head["spec"].get("affinity")
+    assert all(other["spec"]["affinity"] for other in others)
 
 
 def test_claims_with_long_names_keep_different_labels():
