@@ -61,8 +61,7 @@ async def test_a_volume_that_does_not_attach_is_in_the_status_of_the_job(
     name = pod["metadata"]["name"]
     core = client.CoreV1Api(jobs.api)
     waiting = {"waiting": {"reason": "ContainerCreating"}}
-    status = {
-        "phase": "Pending",
+    status = {  # not Pending: the fake kubelet would make it ready
         "conditions": [{"type": "Ready", "status": "False"}],
         "containerStatuses": [
             {"name": "ray", "image": "i", "imageID": "", "restartCount": 0, "ready": False}
