@@ -63,7 +63,7 @@ def _missing(observed: Observed) -> str | None:
     return "; ".join(lacking) or None
 
 
-def seconds_to_next_look(observed: Observed, now: datetime) -> float | None:
+def seconds_to_next_check(observed: Observed, now: datetime) -> float | None:
     """Seconds until a volume that a pod waits for may have become a fault; None when none waits."""
     binding = (_binding(pod, now) for pod in observed.pods)
     polling = (POLL_SECONDS for pod in observed.pods if waits_for_volume(pod))

@@ -19,7 +19,7 @@ from ..model.decision import (
 from ..model.observed import Observed
 from .deadlines import startup_deadline
 from .driver import POLL_SECONDS
-from .readiness import cluster_created, cluster_ready, seconds_to_next_look
+from .readiness import cluster_created, cluster_ready, seconds_to_next_check
 from .retry import seconds_to_wait
 
 
@@ -95,7 +95,7 @@ def pods_not_ready(observed: Observed, now: datetime) -> Decision | None:
     ready = cluster_ready(observed, now)
     if ready.value == "True":
         return None
-    wait = seconds_to_next_look(observed, now)
+    wait = seconds_to_next_check(observed, now)
     transition = Transition(
         observed, now, Phase.STARTING, ready.reason, ready.message, cluster_ready=ready
     )

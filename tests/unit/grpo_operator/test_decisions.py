@@ -115,7 +115,7 @@ def test_a_volume_that_is_being_provisioned_is_no_fault_for_a_minute():
     young = observed(job(starting()), pods=(unbound(created=at(-20)),), ray_jobs=None)
     decision = decide(young, NOW)
     assert state_of(decision, "ClusterReady") == ("False", "PodsPending")
-    assert decision.requeue_after == 40
+    assert decision.requeue_after == 15, "its Events are read until then"
     old = observed(job(starting()), pods=(unbound(created=at(-60)),), ray_jobs=None)
     assert state_of(decide(old, NOW), "ClusterReady") == ("False", "Unschedulable")
 
@@ -123,11 +123,11 @@ def test_a_volume_that_is_being_provisioned_is_no_fault_for_a_minute():
 @pytest.mark.parametrize(
     ("storage", "claim"),
     [
-        ({"claimName": "data"}, "(claim data; "),
-        ({"size": "1Gi"}, "(claim math-0a1b2c3d, storage class of the cluster (default); "),
+        ({"claimName": "data"}, "(claim data has no Event yet)"),
+        ({"size": "1Gi"}, "(claim math-0a1b2c3d (storage class of the cluster (default)) has no"),
         (
             {"size": "1Gi", "storageClassName": "does-not-exist"},
-            "(claim math-0a1b2c3d, storage class does-not-exist; ",
+            "(claim math-0a1b2c3d (storage class does-not-exist) has no Event yet)",
         ),
     ],
 )
