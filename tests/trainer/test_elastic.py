@@ -12,9 +12,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from grpo_trainer.builtin import addition_rows
@@ -26,7 +28,10 @@ SLOW_PRODUCERS = {
     "batch": {"inferenceMicrobatchSize": 1, "trainMicrobatchSize": 16},
 }
 SLOW_CONSUMERS = {"batch": {"inferenceMicrobatchSize": 8, "trainMicrobatchSize": 1}}
-ENDLESS = {"maxSteps": 5000, "numEpisodes": 100, "buffer": {"maxStaleness": 2}}
+ENDLESS = {
+    **{"maxSteps": 5000, "numEpisodes": 100},
+    **{"buffer": {"maxStaleness": 2}, "checkpoint": {"interval": 0}},
+}
 STOPPED = re.compile(r"(producer-\d+) stops: (.+); (\d+) prompts requeued")
 
 
@@ -79,8 +84,12 @@ def ready_producers(run: Run) -> int:
 
 
 def stop(run: Run) -> None:
+    """By Ctrl-C, which leaves a checkpoint of the last step."""
     run.process.send_signal(signal.SIGINT)
     assert run.wait(60) == 75, run.output[-3000:]
+    assert run.summary["outcome"] == "stopped"
+    assert run.summary["newest_checkpoint"].endswith(f"step-{run.steps}")
+    assert run.leftovers() == []
 
 
 def assert_no_prompt_was_lost(run: Run) -> None:
@@ -90,29 +99,6 @@ def assert_no_prompt_was_lost(run: Run) -> None:
     assert last["grpo_groups_total_trained"] == 8 * run.steps
     assert last["grpo_groups_total_dropped"] == 0
     assert last.get("grpo_restarts_total_consumer", 0) == 0
-
-
-def test_a_producer_that_is_asked_to_end_gives_its_prompts_back_and_is_replaced(
-    start: Start, tmp_path: Path
-) -> None:
-    run = start(str(manifest(tmp_path / "job.yaml", producers={"replicas": 2}, **ENDLESS)))
-    run.until(lambda: run.steps >= 3 and ready_producers(run) == 2)
-    stopped = run.actors("Producer")[0]
-    stopped.terminate()
-    run.until(lambda: STOPPED.search(run.output) is not None)
-    here = run.steps
-    run.until(
-        lambda: not stopped.is_running() and ready_producers(run) == 2 and run.steps >= here + 5
-    )
-    stop(run)
-    (event,) = STOPPED.finditer(run.output)
-    assert event[2] == "its process received SIGTERM"
-    # Its prompts were back before it died.
-    assert "was lost" not in run.output
-    assert run.metrics[-1].get("grpo_restarts_total_producer", 0) == 0
-    assert run.metrics[-1]["grpo_groups_total_requeued"] >= int(event[3])
-    assert_no_prompt_was_lost(run)
-    assert run.leftovers() == []
 
 
 def test_producers_of_a_node_that_is_asked_to_end_give_their_prompts_back_before_they_die(
@@ -132,7 +118,10 @@ def test_producers_of_a_node_that_is_asked_to_end_give_their_prompts_back_before
         node.wait(120)
         here = run.steps
         run.until(lambda: run.steps >= here + 5)
-        assert progress(run)["workers"]["producersDesired"] == 1
+        assert progress(run)["workers"] == {
+            **{"producersReady": 1, "producersDesired": 1},
+            **{"consumersReady": 1, "consumersDesired": 1},
+        }
         assert {actor.pid for actor in run.actors("Producer")} == own
         stop(run)
     finally:
@@ -144,14 +133,23 @@ def test_producers_of_a_node_that_is_asked_to_end_give_their_prompts_back_before
     assert_no_prompt_was_lost(run)
 
 
-def test_every_prompt_of_the_data_ends_once_though_producers_go_again_and_again(
-    start: Start, tmp_path: Path
-) -> None:
+@dataclass(frozen=True)
+class Restarts:
+    """A run over all of its data whose producers were asked to end, one after another."""
+
+    run: Run
+    rows: int
+    stopped: tuple[psutil.Process, ...]
+
+
+@pytest.fixture(scope="module")
+def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarts]:
+    tmp = tmp_path_factory.mktemp("restarted")
     rows = [json.dumps(row) for row in addition_rows("train")][:1200]
-    data = tmp_path / "data.jsonl"
+    data = tmp / "data.jsonl"
     data.write_text("\n".join(rows))
     file = manifest(
-        tmp_path / "job.yaml",
+        tmp / "job.yaml",
         maxSteps=5000,
         numEpisodes=3,
         dataset={"path": str(data)},
@@ -160,16 +158,49 @@ def test_every_prompt_of_the_data_ends_once_though_producers_go_again_and_again(
         checkpoint={"interval": 0},
         **SLOW_PRODUCERS,
     )
-    run = start(str(file))
-    for count in range(3):
-        run.until(lambda: ready_producers(run) == 2)
-        run.actors("Producer")[count % 2].terminate()
-        run.until(lambda n=count: len(STOPPED.findall(run.output)) > n)
-    assert run.wait() == 0, run.output[-3000:]
+    run = Run(tmp / "run", str(file))
+    stopped: list[psutil.Process] = []
+    try:
+        run.until(lambda: run.steps >= 3 and ready_producers(run) == 2)
+        for count in range(3):
+            stopped.append(run.actors("Producer")[count % 2])
+            stopped[-1].terminate()
+            run.until(lambda n=count: len(STOPPED.findall(run.output)) > n)
+            here = run.steps
+            # The consumers continue while it is replaced.
+            run.until(
+                lambda here=here: (
+                    not stopped[-1].is_running()
+                    and ready_producers(run) == 2
+                    and run.steps >= here + 5
+                )
+            )
+        assert run.wait() == 0, run.output[-3000:]
+        yield Restarts(run, len(rows), tuple(stopped))
+    finally:
+        run.end()
+
+
+def test_a_producer_that_is_asked_to_end_gives_its_prompts_back_and_is_replaced(
+    restarted: Restarts,
+) -> None:
+    run, events = restarted.run, STOPPED.findall(restarted.run.output)
+    assert {reason for _, reason, _ in events} == {"its process received SIGTERM"}
+    assert len(events) == len(set(restarted.stopped)) == 3
+    # Its prompts were back before it died.
+    assert "was lost" not in run.output
     last = run.metrics[-1]
     assert last.get("grpo_restarts_total_producer", 0) == 0
-    assert last["grpo_groups_total_requeued"] > 0
-    assert run.steps == 3 * len(rows) / 8
+    assert last["grpo_groups_total_requeued"] >= sum(int(prompts) for *_, prompts in events)
+    assert run.leftovers() == []
+
+
+def test_every_prompt_of_the_data_ends_once_though_producers_go_again_and_again(
+    restarted: Restarts,
+) -> None:
+    run = restarted.run
+    assert run.metrics[-1]["grpo_groups_total_requeued"] > 0
+    assert run.steps == 3 * restarted.rows / 8
     assert_no_prompt_was_lost(run)
 
 
