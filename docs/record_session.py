@@ -46,11 +46,12 @@ def _block(body: str, run: Callable[[str], str]) -> str:
 
 
 def main() -> None:
-    """Replace the page, which a failed command leaves as it was."""
+    """Replace the page; a command or condition that times out leaves it as it was."""
     PAGE.write_text(recorded(PAGE.read_text(), _run, _until))
 
 
 def _run(command: str) -> str:
+    """The output of a command, also of one that fails: the page shows a refused change."""
     print(f"$ {command}", file=sys.stderr)
     path = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
     done = subprocess.run(
