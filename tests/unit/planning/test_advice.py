@@ -21,7 +21,7 @@ def test_the_default_manifest_does_not_fit_80_gib_and_says_what_would(qwen_7b):
     assert str(fault) == (
         "spec.consumers.zeroStage: Invalid value: 0: a consumer needs 158.0 GiB of an accelerator "
         "with 80.0 GiB; 2 and spec.consumers.processesPerReplica 4 would "
-        "need 70.8 GiB"
+        "need 62.3 GiB"
     )
 
 

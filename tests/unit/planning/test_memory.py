@@ -46,8 +46,8 @@ def test_without_zero_a_rank_holds_the_whole_state(qwen_7b):
     # 2 x 4,096 tokens: 28 layer inputs of 3,584 bf16 values, and one layer computed again.
     layer = 2 * 8 * 3584 + 2 * 2 * 3584 + 4 * 2 * 28 * 128 + 4 * 2 * 18944
     assert memory.activations == 8192 * (28 * 3584 * 2 + layer)
-    # Four bf16 copies of the logits, and five fp32 copies of 1,024 rows.
-    assert memory.logits == 152_064 * (4 * 2 * 8192 + 1024 * 4 * 5)
+    # 441 rows of logits, in bf16 and four times in fp32; two bf16 gradients of the projection.
+    assert memory.logits == 152_064 * (441 * (2 + 4 * 4) + 2 * 3584 * 2)
     assert memory.peak == 18 * N + CUDA_BYTES + 4 * N
 
 
@@ -64,8 +64,8 @@ def test_tensor_parallelism_divides_matrices_but_not_norms(qwen_7b):
     memory = consumer_memory(qwen_7b, replace(TWO_RANKS, tensor_parallel=2))
     assert rank == 3_807_910_400
     assert (memory.weights, memory.masters) == (2 * rank, 4 * rank)
-    # The logits are gathered: their size does not change.
-    assert memory.logits == consumer_memory(qwen_7b, TWO_RANKS).logits
+    # A chunk of logits is gathered, the projection is not.
+    assert memory.logits == 152_064 * (441 * (2 + 4 * 4) + 3584 * 2)
 
 
 def test_the_largest_pipeline_stage_has_half_of_the_layers_and_one_embedding(qwen_7b):

@@ -43,12 +43,12 @@ def test_the_page_lists_all_memory(manifest, capsys):
 
 
 def test_a_run_that_does_not_fit_is_an_error_after_the_page(manifest, capsys):
-    assert main(["plan", manifest(), "--gpu-memory", "48"]) == 64
+    assert main(["plan", manifest(), "--gpu-memory", "40"]) == 64
     printed = capsys.readouterr()
     assert printed.out == PAGE
     assert printed.err == (
-        "spec.batch.trainMicrobatchSize: Invalid value: 2: a consumer needs 58.4 GiB of an "
-        "accelerator with 48.0 GiB; 1 would need 52.1 GiB, which is still too much\n"
+        "spec.batch.trainMicrobatchSize: Invalid value: 2: a consumer needs 49.4 GiB of an "
+        "accelerator with 40.0 GiB; 1 would need 47.7 GiB, which is still too much\n"
     )
 
 
@@ -67,7 +67,7 @@ def test_a_model_without_a_configuration_is_an_error(manifest, capsys, tmp_path)
 PAGE = """\
 qwen2 with 7.62 billion parameters
 
-consumer process                         58.42 GiB
+consumer process                         49.39 GiB
   weights                                14.19 GiB
   gradients                               1.77 GiB
   fp32 master weights                     3.55 GiB
@@ -75,7 +75,7 @@ consumer process                         58.42 GiB
   reference policy                       14.19 GiB
   CUDA context, fragmentation             2.00 GiB
   backward pass: activations              3.45 GiB
-  backward pass: logits                  12.18 GiB
+  backward pass: logits                   3.15 GiB
   optimizer step: fp32 gradients          3.55 GiB
 
 producer process                         30.19 GiB

@@ -2,15 +2,12 @@
 
 from dataclasses import dataclass
 
+from ..algorithm.chunks import chunk_rows
 from .architecture import Architecture
 
 FP32 = 4
-LOGIT_CHUNK = 1024
-"""Rows of logits that are converted to fp32 at a time; `chunk` of algorithm/logprobs.py."""
-LOGIT_CHUNK_COPIES = 5
-"""fp32 copies of one chunk: logits, scaled logits, log-probabilities, probabilities, gradient."""
 LOGIT_COPIES = 4
-"""Copies of the logits in working precision: all, the response tokens', and a gradient of each."""
+"""fp32 copies of a chunk of logits: scaled, log-probabilities, probabilities, gradient."""
 CUDA_BYTES = 2 << 30
 """CUDA context, library workspaces and fragmentation: an allowance, not computed."""
 
@@ -144,7 +141,12 @@ def _activations(model: Architecture, layout: TrainingLayout) -> int:
 
 
 def _logits(model: Architecture, layout: TrainingLayout) -> int:
-    """Logits are gathered over the tensor-parallel group: each rank has the whole vocabulary."""
-    tokens = layout.microbatch * layout.tokens
-    chunk = min(tokens, LOGIT_CHUNK) * FP32 * LOGIT_CHUNK_COPIES
-    return model.vocabulary * (LOGIT_COPIES * layout.weight_bytes * tokens + chunk)
+    """One chunk of logits, and gradients of the projection: the sum over chunks and the newest.
+
+    A chunk is gathered over the tensor-parallel group: each rank has the whole vocabulary.
+    """
+    tokens, working = layout.microbatch * layout.tokens, layout.weight_bytes
+    rows = min(tokens, chunk_rows(model.vocabulary))
+    chunk = rows * model.vocabulary * (FP32 * LOGIT_COPIES + working)
+    projection = -(-(model.head or model.embedding) // layout.tensor_parallel)
+    return chunk + (2 if rows < tokens else 1) * projection * working
