@@ -4,9 +4,9 @@
 
 Compares whole logits [B, L, V], of whose response tokens 1,024 are processed at a time, with the
 head of the training processes, which projects the response tokens in chunks. Each measurement has a
-process of its own; memory is what the process has beyond its weights and inputs. Everything is fp32,
-since multiplying in bfloat16 takes a CPU many times longer: on a GPU in bfloat16 whole logits have
-half of the bytes, the same as half of the tokens here.
+process of its own; memory is what the process has beyond its weights and inputs. Everything is
+fp32, since multiplying in bfloat16 takes a CPU many times longer: in bfloat16 whole logits have
+half of the bytes, as many as half of the tokens here.
 """
 
 import argparse

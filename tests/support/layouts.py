@@ -47,7 +47,9 @@ def options(model: Path, dims: ParallelDims = ParallelDims(1), **changes) -> Pol
     return replace(base, **changes)
 
 
-def steps(options: PolicyOptions, first: int = 0, last: int = STEPS) -> tuple:
+def steps(
+    options: PolicyOptions, first: int = 0, last: int = STEPS, tokens: int | None = None
+) -> tuple:
     rng = np.random.default_rng(0)
     built = []
     for step in range(last):
@@ -56,6 +58,7 @@ def steps(options: PolicyOptions, first: int = 0, last: int = STEPS) -> tuple:
             groups,
             data_parallel=options.dims.data_parallel,
             microbatch=options.microbatch,
+            microbatch_tokens=tokens,
             algorithm=options.algorithm,
             pad_token_id=0,
         )

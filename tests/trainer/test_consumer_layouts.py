@@ -28,7 +28,8 @@ LAYOUTS = {
     "pipeline parallel": ParallelDims(2, pipeline_parallel=2),
 }
 
-
+BY_TOKENS = ("data parallel", "pipeline parallel")
+"""Layouts that are also trained with micro-batches by tokens: of different rows and columns."""
 BF16_LAYOUTS = {
     "data parallel": ParallelDims(2),
     "ZeRO 2": ParallelDims(2, zero_stage=2),
@@ -66,6 +67,7 @@ def plain(model: Path, reference: Path, tmp_path_factory: pytest.TempPathFactory
             job(tmp, "whole", whole),
             job(tmp, "microbatch 1", replace(whole, microbatch=1)),
             job(tmp, "microbatch 7", replace(whole, microbatch=7)),
+            job(tmp, "microbatches by tokens", whole, steps=steps(whole, tokens=30)),
             job(tmp, "checkpointing", replace(whole, gradient_checkpointing=True)),
             job(tmp, "without reference", options(model)),
         ],
@@ -85,6 +87,9 @@ def split(
         job(tmp, name, options(model, layout, algorithm=kl, reference_path=str(reference)))
         for name, layout in LAYOUTS.items()
     ]
+    for name in BY_TOKENS:
+        chosen = options(model, LAYOUTS[name], algorithm=kl, reference_path=str(reference))
+        jobs.append(job(tmp, f"{name} by tokens", chosen, steps=steps(chosen, tokens=30)))
     for name, layout in BF16_LAYOUTS.items():
         whole = options(model, layout, dtype=Dtype.BFLOAT16)
         jobs.append(job(tmp, f"bf16 {name}", whole))
@@ -114,7 +119,9 @@ def test_weights_have_moved(model: Path, plain: Path) -> None:
     assert difference(weights(plain / "whole"), before) > 1e-3
 
 
-@pytest.mark.parametrize("name", ["microbatch-1", "microbatch-7", "checkpointing"])
+@pytest.mark.parametrize(
+    "name", ["microbatch-1", "microbatch-7", "microbatches-by-tokens", "checkpointing"]
+)
 def test_the_micro_batch_does_not_change_the_path(model: Path, plain: Path, name: str) -> None:
     assert departure(plain / name, plain / "whole", model) < 1e-3
 
@@ -123,7 +130,7 @@ def test_the_reference_policy_changes_the_path(model: Path, plain: Path) -> None
     assert departure(plain / "without-reference", plain / "whole", model) > 0.1
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", [*LAYOUTS, *(f"{name} by tokens" for name in BY_TOKENS)])
 def test_every_layout_follows_the_path_of_one_process(
     model: Path, plain: Path, split: Path, name: str
 ) -> None:

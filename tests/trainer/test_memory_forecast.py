@@ -57,8 +57,7 @@ def test_weights_masters_and_moments_are_forecast_within_2_percent(model, measur
             weight_bytes=4 if dtype is Dtype.FLOAT32 else 2,
             gradient_checkpointing=False,
             reference=False,
-            microbatch=1,
-            tokens=1,
+            microbatch_tokens=1,
         ),
     )
     found = {part: getattr(forecast, part) for part in ("weights", "masters", "moments")}

@@ -141,11 +141,23 @@ def test_the_gradient_is_that_of_the_formula_per_token(scored, options):
 
 
 @settings(deadline=None, max_examples=50)
-@given(STEPS, ALGORITHMS, st.integers(1, 4), st.integers(1, 5), st.integers(1, 3))
-def test_no_split_changes_gradient_or_sums(scored, options, ranks, microbatch, multiple_of):
+@given(
+    STEPS,
+    ALGORITHMS,
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.none() | st.integers(1, 40),
+    st.integers(1, 3),
+)
+def test_no_split_changes_gradient_or_sums(scored, options, ranks, microbatch, tokens, multiple_of):
     whole, whole_sums = train(scored, options, data_parallel=1, microbatch=100)
     split, sums = train(
-        scored, options, data_parallel=ranks, microbatch=microbatch, multiple_of=multiple_of
+        scored,
+        options,
+        data_parallel=ranks,
+        microbatch=microbatch,
+        microbatch_tokens=tokens,
+        multiple_of=multiple_of,
     )
     torch.testing.assert_close(split, whole, rtol=1e-9, atol=1e-12)
     assert sums.tokens == whole_sums.tokens

@@ -242,6 +242,46 @@ def test_micro_batches_hold_samples_of_like_length_the_longest_first():
     assert [batch.lengths.tolist() for batch in shard] == [[11, 11], [10, 4], [3, 3]]
 
 
+def test_micro_batches_by_tokens_hold_more_samples_the_shorter_these_are():
+    lengths = [1, 9, 2, 8, 1, 9]
+    completions = [completion([3] * n) for n in lengths]
+    [shard] = build(
+        [group([float(i) for i in range(6)], completions)],
+        microbatch_tokens=22,
+        skip_zero_advantage=False,
+    ).shards
+    assert [batch.lengths.tolist() for batch in shard] == [[11, 11], [10, 4], [3, 3]]
+    assert [batch.input_ids.size for batch in shard] == [22, 20, 6]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(1, 60), min_size=2, max_size=24),
+    st.integers(1, 4),
+    st.integers(62, 200),
+    st.integers(1, 4),
+)
+def test_no_micro_batch_has_more_tokens_than_the_limit_and_each_rank_has_as_many(
+    lengths, data_parallel, tokens, multiple_of
+):
+    completions = [completion([3] * n) for n in lengths]
+    step = build(
+        [group([float(i) for i in range(len(lengths))], completions)],
+        data_parallel=data_parallel,
+        microbatch_tokens=tokens,
+        multiple_of=multiple_of,
+        skip_zero_advantage=False,
+    )
+    assert len(rows(step)) == len(lengths)
+    assert len({len(shard) for shard in step.shards}) == 1
+    for batch in (batch for shard in step.shards for batch in shard):
+        assert batch.input_ids.size <= tokens or len(batch.lengths) == 1
+        full = len(batch.lengths) + 1
+        longest = batch.input_ids.shape[1]
+        if batch is not step.shards[0][-1] and all(batch is not s[-1] for s in step.shards):
+            assert full * longest > tokens or not batch.mask.any()
+
+
 def test_driver_side_modules_do_not_load_torch():
     code = (
         "import sys, grpo_trainer.algorithm.batching, grpo_trainer.algorithm.totals;"

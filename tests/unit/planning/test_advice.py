@@ -65,6 +65,15 @@ def test_there_is_advice_exactly_when_something_does_not_fit(
     assert len(advice(tried, qwen_7b, limit * GIB)) == sum(too_big)
 
 
+def test_a_limit_of_tokens_is_lowered_down_to_the_longest_sample(qwen_7b):
+    tokens = {**SHARDED, "batch": {"trainMicrobatchTokens": 4 * 4096}}
+    first, *_ = advice(spec(**tokens), qwen_7b, 52 * GIB)
+    assert str(first) == (
+        "spec.batch.trainMicrobatchTokens: Invalid value: 16384: a consumer needs 52.8 GiB of an "
+        "accelerator with 52.0 GiB; 8192 would need 49.4 GiB"
+    )
+
+
 def test_more_ranks_never_need_more_memory_per_rank(qwen_7b):
     peaks = [
         forecast(spec(consumers={"zeroStage": 2, "processesPerReplica": n}), qwen_7b).consumer.peak

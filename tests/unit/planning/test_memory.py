@@ -31,8 +31,7 @@ TWO_RANKS = TrainingLayout(
     weight_bytes=2,
     gradient_checkpointing=True,
     reference=True,
-    microbatch=2,
-    tokens=4096,
+    microbatch_tokens=8192,
 )
 GENERATION = GenerationLayout(
     tensor_parallel=1, weight_bytes=2, tokens=4096, completions=64, paged=False

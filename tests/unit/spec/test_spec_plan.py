@@ -34,6 +34,12 @@ def test_micro_batches_are_those_of_one_data_parallel_group():
     assert plan.micro_batches == 7
 
 
+def test_micro_batches_by_tokens_are_counted_for_samples_of_maximum_length():
+    plan = resolve_plan(spec(batch={"globalPrompts": 5, "trainMicrobatchTokens": 3 * 4096 + 1}))
+    assert plan.samples_per_step == 40
+    assert plan.micro_batches == 7
+
+
 @pytest.mark.parametrize(
     ("fields", "prompts", "steps"),
     [({}, None, None), ({"maxSteps": 9}, None, 9), ({"maxSteps": 9}, 128, 2), ({}, 129, 3)],

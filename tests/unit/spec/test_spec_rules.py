@@ -100,6 +100,11 @@ RULES = [
         "numGenerations (64) samples",
     ),
     (
+        {"batch": {"trainMicrobatchTokens": 4095}},
+        "batch.trainMicrobatchTokens: Invalid value: 4095: must be at least maxPromptTokens + "
+        "maxNewTokens, or environment.maxEpisodeTokens, (4096), the longest sample",
+    ),
+    (
         {"algorithm": {"dynamicSampling": {"minAccuracy": 0.5, "maxAccuracy": 0.5}}},
         "algorithm.dynamicSampling.minAccuracy: Invalid value: 0.5: must be less than "
         "maxAccuracy (0.5)",
@@ -247,6 +252,7 @@ def test_a_broken_rule_names_the_field_its_value_and_what_is_valid(spec, message
         {"model": {"dtype": "float32"}, "consumers": {"zeroStage": 2}},
         {"batch": {"trainBatchSize": 8}},
         {"batch": {"trainMicrobatchSize": 64}},
+        {"batch": {"trainMicrobatchTokens": 4096}},
         {"algorithm": {"overlong": {"bufferTokens": 16}}, "sampling": {"maxNewTokens": 16}},
         {"reward": {"type": "custom", "custom": {"module": "m"}}},
         {"reward": {"parts": [{"name": "a", "type": "custom", "custom": {"module": "m"}}]}},

@@ -110,12 +110,16 @@ def build_step(
     *,
     data_parallel: int,
     microbatch: int,
+    microbatch_tokens: int | None = None,
     algorithm: ResolvedAlgorithm,
     pad_token_id: int,
     multiple_of: int = 1,
     skip_zero_advantage: bool | None = None,
 ) -> StepBatch:
     """Arrange groups for `data_parallel` ranks in micro-batches of at most `microbatch` samples.
+
+    With `microbatch_tokens` a micro-batch has at most that many tokens instead, padding included,
+    and at least one sample.
 
     Masked completions (see `trained_rewards`) leave the loss, its denominators and their group's
     statistics, so that a completion that is not trained on has no effect on others. A token
@@ -141,10 +145,10 @@ def build_step(
         skip_zero_advantage = algorithm.kl_coefficient == algorithm.entropy_coefficient == 0
     trained = [s for s in samples if s.advantage != 0 or not skip_zero_advantage]
     shares = _balance(trained, data_parallel)
-    rounds = max(1, -(-max(len(share) for share in shares) // microbatch))
-    parts = [
-        [share[i * microbatch : (i + 1) * microbatch] for i in range(rounds)] for share in shares
-    ]
+    limit = _Limit(microbatch, microbatch_tokens, multiple_of)
+    splits = [list(limit.split(share)) for share in shares]
+    rounds = max(1, *map(len, splits))
+    parts = [[*split, *[()] * (rounds - len(split))] for split in splits]
     shards = tuple(
         tuple(_microbatch(part, pad_token_id, multiple_of) for part in of_rank) for of_rank in parts
     )
@@ -211,10 +215,34 @@ def _balance(samples: Sequence[_Sample], ranks: int) -> list[list[_Sample]]:
     return shares
 
 
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """The size of a micro-batch."""
+
+    samples: int
+    tokens: int | None
+    """Padding included; replaces the limit of samples."""
+    multiple_of: int
+
+    def split(self, share: Sequence[_Sample]) -> Iterator[Sequence[_Sample]]:
+        """Micro-batches of samples that are sorted by length, longest first."""
+        start = 0
+        while start < len(share):
+            size = self.samples
+            if self.tokens is not None:
+                size = max(1, self.tokens // _padded(share[start].length, self.multiple_of))
+            yield share[start : start + size]
+            start += size
+
+
+def _padded(length: int, multiple_of: int) -> int:
+    return -(-length // multiple_of) * multiple_of
+
+
 def _microbatch(samples: Sequence[_Sample], pad_token_id: int, multiple_of: int) -> MicroBatch:
     """Pad samples to one width; without samples one padding row with an empty mask."""
     lengths = np.array([s.length for s in samples] or [_EMPTY_LENGTH], dtype=np.int64)
-    shape = (len(lengths), -(-int(lengths.max()) // multiple_of) * multiple_of)
+    shape = (len(lengths), _padded(int(lengths.max()), multiple_of))
     input_ids = np.full(shape, pad_token_id, dtype=np.int64)
     mask = np.zeros(shape, dtype=np.bool_)
     old_logprobs = np.zeros(shape, dtype=np.float32)

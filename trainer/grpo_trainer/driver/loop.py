@@ -134,6 +134,7 @@ class TrainingLoop:
             batch.groups,
             data_parallel=context.spec.data_parallel_size,
             microbatch=context.spec.batch.train_microbatch_size,
+            microbatch_tokens=context.spec.batch.train_microbatch_tokens,
             algorithm=context.algorithm,
             pad_token_id=context.prepared.pad_token_id,
         )

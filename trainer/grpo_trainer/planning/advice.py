@@ -46,14 +46,23 @@ def _cheap_consumer_changes(spec: GRPOJobSpec) -> Iterator[Change]:
         yield "model.gradientCheckpointing", True
     for stage in range(spec.consumers.zero_stage + 1, 3):
         yield "consumers.zeroStage", stage
-    size = spec.batch.train_microbatch_size
-    while size > 1:
-        size = -(-size // 2)
-        yield "batch.trainMicrobatchSize", size
+    yield from _smaller_microbatches(spec)
     processes = spec.consumers.processes_per_replica
     while processes < 8:
         processes *= 2
         yield "consumers.processesPerReplica", processes
+
+
+def _smaller_microbatches(spec: GRPOJobSpec) -> Iterator[Change]:
+    tokens, size = spec.batch.train_microbatch_tokens, spec.batch.train_microbatch_size
+    if tokens is not None:
+        while tokens > spec.longest_sample:
+            tokens = max(spec.longest_sample, tokens // 2)
+            yield "batch.trainMicrobatchTokens", tokens
+        return
+    while size > 1:
+        size = -(-size // 2)
+        yield "batch.trainMicrobatchSize", size
 
 
 def _producer_changes(

@@ -25,10 +25,8 @@ class TrainingLayout:
     gradient_checkpointing: bool
     reference: bool
     """Whether a reference policy is kept."""
-    microbatch: int
-    """Samples."""
-    tokens: int
-    """Of the longest sample: prompt and completion."""
+    microbatch_tokens: int
+    """Tokens of the largest micro-batch, padding included."""
 
     @property
     def data_parallel(self) -> int:
@@ -131,7 +129,7 @@ def _activations(model: Architecture, layout: TrainingLayout) -> int:
 
     The first stage of a pipeline (1F1B) holds the micro-batches of all stages.
     """
-    tokens = layout.microbatch * layout.tokens
+    tokens = layout.microbatch_tokens
     layers = -(-model.layers // layout.pipeline_parallel)
     layer = layer_activations(model, layout.weight_bytes, layout.tensor_parallel)
     if not layout.gradient_checkpointing:
@@ -145,7 +143,7 @@ def _logits(model: Architecture, layout: TrainingLayout) -> int:
 
     A chunk is gathered over the tensor-parallel group: each rank has the whole vocabulary.
     """
-    tokens, working = layout.microbatch * layout.tokens, layout.weight_bytes
+    tokens, working = layout.microbatch_tokens, layout.weight_bytes
     rows = min(tokens, chunk_rows(model.vocabulary))
     chunk = rows * model.vocabulary * (FP32 * LOGIT_COPIES + working)
     projection = -(-(model.head or model.embedding) // layout.tensor_parallel)

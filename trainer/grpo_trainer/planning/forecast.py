@@ -55,8 +55,8 @@ def training_layout(spec: GRPOJobSpec) -> TrainingLayout:
         weight_bytes=weight_bytes(spec),
         gradient_checkpointing=spec.model.gradient_checkpointing,
         reference=resolve_algorithm(spec).kl_coefficient > 0,
-        microbatch=spec.batch.train_microbatch_size,
-        tokens=spec.sampling.max_prompt_tokens + spec.completion_tokens,
+        microbatch_tokens=spec.batch.train_microbatch_tokens
+        or spec.batch.train_microbatch_size * spec.longest_sample,
     )
 
 
@@ -65,7 +65,7 @@ def generation_layout(spec: GRPOJobSpec) -> GenerationLayout:
     return GenerationLayout(
         tensor_parallel=spec.producers.tensor_parallel_size,
         weight_bytes=weight_bytes(spec),
-        tokens=spec.sampling.max_prompt_tokens + spec.completion_tokens,
+        tokens=spec.longest_sample,
         completions=spec.batch.inference_microbatch_size * spec.sampling.num_generations,
         paged=spec.producers.backend is Backend.VLLM,
     )

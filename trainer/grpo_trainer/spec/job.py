@@ -122,6 +122,11 @@ class GRPOJobSpec(Record):
         return self.batch.global_prompts or per_group
 
     @property
+    def longest_sample(self) -> int:
+        """Tokens of the longest prompt with its completion or episode."""
+        return self.sampling.max_prompt_tokens + self.completion_tokens
+
+    @property
     def buffer_capacity(self) -> int:
         """Capacity of the buffer in scored groups."""
         if self.buffer.max_prompts >= 0:

@@ -44,11 +44,17 @@ def resolve_plan(spec: GRPOJobSpec, prompts: int | None = None) -> ResolvedPlan:
         data_parallel_size=spec.data_parallel_size,
         prompts_per_step=spec.groups_per_step,
         samples_per_step=samples,
-        micro_batches=-(-per_group // spec.batch.train_microbatch_size),
+        micro_batches=-(-per_group // smallest_microbatch(spec)),
         buffer_capacity=spec.buffer_capacity,
         planned_steps=spec.max_steps if prompts is None else planned_steps(spec, prompts),
         algorithm=resolve_algorithm(spec),
     )
+
+
+def smallest_microbatch(spec: GRPOJobSpec) -> int:
+    """Samples of a full micro-batch whose samples all have the maximum length."""
+    tokens = spec.batch.train_microbatch_tokens
+    return spec.batch.train_microbatch_size if tokens is None else tokens // spec.longest_sample
 
 
 def planned_steps(spec: GRPOJobSpec, prompts: int) -> int:

@@ -26,6 +26,11 @@ _PARALLEL = Operand(
     "self.consumers.tensorParallelSize * self.consumers.pipelineParallelSize",
     lambda spec: spec.consumers.tensor_parallel_size * spec.consumers.pipeline_parallel_size,
 )
+_LONGEST_SAMPLE = Operand(
+    "(self.sampling.maxPromptTokens + (has(self.environment) ? self.environment.maxEpisodeTokens "
+    ": self.sampling.maxNewTokens))",
+    lambda spec: spec.longest_sample,
+)
 _MINIBATCH_SAMPLES = Operand(
     "self.batch.trainMinibatchSize * self.sampling.numGenerations",
     lambda spec: spec.batch.train_minibatch_size * spec.sampling.num_generations,
@@ -92,6 +97,15 @@ _BATCH = (
         "batch.trainMicrobatchSize",
         _MINIBATCH_SAMPLES,
         "trainMinibatchSize x numGenerations ({}) samples",
+    ),
+    Rule(
+        field="batch.trainMicrobatchTokens",
+        cel="!has(self.batch.trainMicrobatchTokens) || "
+        f"self.batch.trainMicrobatchTokens >= {_LONGEST_SAMPLE.cel}",
+        holds=lambda s: (s.batch.train_microbatch_tokens or s.longest_sample) >= s.longest_sample,
+        must="must be at least maxPromptTokens + maxNewTokens, or environment.maxEpisodeTokens, "
+        "({}), the longest sample",
+        operands=(_LONGEST_SAMPLE,),
     ),
 )
 

@@ -70,6 +70,9 @@ class BatchSpec(Record):
     """Prompts per data-parallel group from which the default capacity of the buffer follows."""
     train_microbatch_size: PositiveInt = 2
     """Samples per forward pass; the gradient does not depend on it."""
+    train_microbatch_tokens: PositiveInt | None = None
+    """Tokens per forward pass, padding included, instead of trainMicrobatchSize samples; at least
+    the longest prompt and completion. The gradient does not depend on it."""
 
 
 class BufferSpec(Record):

@@ -79,7 +79,8 @@ class ColossalAIBackend:
         return sum(sums, LossSums())
 
     def _stage_work(self, shard: Sequence[MicroBatch]) -> list[DeviceBatch]:
-        return [DeviceBatch.of(batch, self.device) for batch in pipeline.even(shard, self.dims)]
+        whole = pipeline.at_least_stages(shard, self.dims)
+        return [DeviceBatch.of(batch, self.device) for batch in whole]
 
     def _pipelined_logprobs(
         self, boosted: BoostedModel, work: Sequence[DeviceBatch]

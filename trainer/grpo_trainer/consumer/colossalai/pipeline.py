@@ -26,7 +26,7 @@ def run(
     optimizer: Any = None,
     last_stage: bool,
 ) -> None:
-    """Run micro-batches of one shape in order; with an optimizer also their backward passes.
+    """Run micro-batches, each of its own shape, in order; with an optimizer also backward passes.
 
     `visit` is called on the last stage, where the log-probabilities are, and returns what to
     minimize; the schedule averages it over the micro-batches.
@@ -38,39 +38,26 @@ def run(
 
     if last_stage:
         boosted.head.expect(*work)
-    _prepare(boosted.plugin.scheduler, len(work[0].ids), len(work))
-    ids = torch.cat([item.ids for item in work])
+    _give(boosted.plugin.scheduler, work)
     with torch.set_grad_enabled(optimizer is not None):
         boosted.plugin.execute_pipeline(
-            iter([{"input_ids": ids}]), boosted.model, criterion, optimizer, return_loss=False
+            iter(()), boosted.model, criterion, optimizer, return_loss=False
         )
 
 
-def even(shard: Sequence[MicroBatch], dims: ParallelDims) -> list[MicroBatch]:
-    """The same micro-batches in one shape, and empty ones up to the number of stages."""
-    rows = max(len(batch.lengths) for batch in shard)
-    length = max(batch.input_ids.shape[1] for batch in shard)
-    padded = [_padded(batch, rows, length) for batch in shard]
-    while len(padded) < dims.pipeline_parallel:
-        padded.append(replace(padded[0], mask=np.zeros_like(padded[0].mask)))
-    return padded
+def at_least_stages(shard: Sequence[MicroBatch], dims: ParallelDims) -> list[MicroBatch]:
+    """The micro-batches, and empty ones up to the number of stages, which the schedule needs."""
+    smallest = shard[-1]
+    empty = replace(smallest, mask=np.zeros_like(smallest.mask))
+    return [*shard, *[empty] * (dims.pipeline_parallel - len(shard))]
 
 
-def _padded(batch: MicroBatch, rows: int, length: int) -> MicroBatch:
-    """Rows and columns that count nowhere, up to the given shape."""
-    below = rows - batch.input_ids.shape[0]
-    wide = ((0, below), (0, length - batch.input_ids.shape[1]))
-    return MicroBatch(
-        input_ids=np.pad(batch.input_ids, wide),
-        lengths=np.pad(batch.lengths, (0, below)),
-        mask=np.pad(batch.mask, wide),
-        old_logprobs=np.pad(batch.old_logprobs, wide),
-        advantages=np.pad(batch.advantages, (0, below)),
-    )
+def _give(scheduler: Any, work: Sequence[DeviceBatch]) -> None:
+    """Replace how the schedule splits one tensor into micro-batches of one shape.
 
-
-def _prepare(scheduler: Any, size: int, count: int) -> None:
-    """Set this step's number of micro-batches, which the schedule takes for constant."""
-    scheduler.microbatch_size = size
-    scheduler.num_microbatches = count
-    scheduler.last_batch_size = None
+    Each micro-batch keeps its own shape, which stages send along with every tensor.
+    """
+    pending = iter(work)
+    scheduler.load_batch = lambda _data: None
+    scheduler.load_micro_batch = lambda: {"input_ids": next(pending).ids}
+    scheduler.num_microbatches = len(work)
