@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -127,6 +128,9 @@ def test_gradients_that_are_never_finite_end_the_run_and_reach_no_checkpoint(
     run = start(str(file))
     assert_failed(run, 1, "are not finite")
     assert run.metrics[-1]["grpo_nonfinite_steps_total"] == run.steps > 0
+    with np.load(run.directory / "logs" / "nonfinite-step.npz") as saved:
+        assert saved["step"] == run.steps
+        assert saved["rank-0/micro-batch-0/mask"].any()
     newest = Path(run.summary["newest_checkpoint"])
     before, after = (load_file(path / "model.safetensors") for path in (model, newest))
     assert all(torch.equal(before[name], tensor) for name, tensor in after.items())

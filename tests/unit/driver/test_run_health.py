@@ -4,6 +4,8 @@ Aspects: engines that always fail end the run early, with the first error; failu
 among successes do not; a run without an update of the weights fails at the end of its data.
 """
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +51,9 @@ def test_only_failures_without_a_rollout_in_between_end_a_run(events) -> None:
         health.producer_lost("producer-0", "?", raised=True)
 
 
+BATCH = Path("run/logs/nonfinite-step.npz")
+
+
 def test_a_node_that_takes_many_producers_with_it_ends_no_run() -> None:
     health = RunHealth()
     for number in range(40):
@@ -58,12 +63,12 @@ def test_a_node_that_takes_many_producers_with_it_ends_no_run() -> None:
 def test_gradients_that_are_never_finite_end_the_run() -> None:
     health = RunHealth()
     for step in range(1, MAX_SKIPPED_STEPS):
-        health.step_skipped(step)
+        health.step_skipped(step, BATCH)
     health.step_trained()
     for step in range(1, MAX_SKIPPED_STEPS):
-        health.step_skipped(step)
-    with pytest.raises(RunFailedError, match="not finite"):
-        health.step_skipped(MAX_SKIPPED_STEPS)
+        health.step_skipped(step, BATCH)
+    with pytest.raises(RunFailedError, match=r"not finite.*logs/nonfinite-step\.npz"):
+        health.step_skipped(MAX_SKIPPED_STEPS, BATCH)
 
 
 def test_a_run_that_updated_the_weights_has_made_progress() -> None:

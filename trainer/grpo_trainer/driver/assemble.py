@@ -110,6 +110,7 @@ def assemble(
         scoring_errors=errors,
         health=RunHealth(),
         environment=EnvironmentHealth(),
+        logs=placement.paths.logs,
     )
 
 

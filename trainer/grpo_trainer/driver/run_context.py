@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from grpo_trainer.algorithm.masks import has_signal
@@ -48,6 +49,8 @@ class RunContext:
     scoring_errors: Counter[str]
     health: RunHealth
     environment: EnvironmentHealth
+    logs: Path
+    """Directory of the run's logs."""
 
 
 async def score_rollout(context: RunContext, lease: Lease, rollout: Rollout) -> None:

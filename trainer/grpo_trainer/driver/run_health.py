@@ -8,6 +8,7 @@ scorer counts those of the reward.
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 from grpo_trainer.errors import InvalidInputError, RunFailedError
 from grpo_trainer.events import GroupCounts
@@ -50,13 +51,17 @@ class RunHealth:
         """A step updated the weights, or had nothing to train on."""
         self._skipped_steps = 0
 
-    def step_skipped(self, step: int) -> None:
-        """A step was skipped because its gradients are not finite; raises RunFailedError."""
+    def step_skipped(self, step: int, batch: Path) -> None:
+        """A step was skipped because its gradients are not finite; `batch` is the file with it.
+
+        Raises RunFailedError at the bound.
+        """
         self._skipped_steps += 1
         if self._skipped_steps >= MAX_SKIPPED_STEPS:
             raise RunFailedError(
                 f"the gradients of {self._skipped_steps} consecutive steps, up to step {step}, "
-                "are not finite; the weights were not changed by them"
+                "are not finite; the weights were not changed by them. The micro-batches of the "
+                f"last one are in {batch}"
             )
 
     def check_progress(self, steps: int, updates: int, groups: GroupCounts) -> None:

@@ -18,6 +18,7 @@ from .consumers import TrainedStep
 from .evaluation import Evaluator
 from .producers import ProducerPool
 from .run_context import RunContext
+from .skipped_batch import write_skipped_batch
 from .step_recorder import StepRecorder
 
 DRAIN_EVALUATION_SECONDS = 30.0
@@ -71,7 +72,8 @@ class StepRunner:
         context.buffer.commit(batch)
         self.step = batch.step + 1
         if trained.skipped:
-            context.health.step_skipped(self.step)
+            saved = write_skipped_batch(context.logs, self.step, taken.micro_batches)
+            context.health.step_skipped(self.step, saved)
         else:
             context.health.step_trained()
         evaluation_due = self._due(context.spec.evaluation.interval)
