@@ -276,10 +276,6 @@ def test_no_micro_batch_has_more_tokens_than_the_limit_and_each_rank_has_as_many
     assert len({len(shard) for shard in step.shards}) == 1
     for batch in (batch for shard in step.shards for batch in shard):
         assert batch.input_ids.size <= tokens or len(batch.lengths) == 1
-        full = len(batch.lengths) + 1
-        longest = batch.input_ids.shape[1]
-        if batch is not step.shards[0][-1] and all(batch is not s[-1] for s in step.shards):
-            assert full * longest > tokens or not batch.mask.any()
 
 
 def test_driver_side_modules_do_not_load_torch():

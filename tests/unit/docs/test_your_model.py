@@ -124,11 +124,11 @@ def test_the_data_are_those_of_the_example(printed, here):
 
 def test_the_memory_is_what_the_page_says(printed):
     plan = of(printed, "grpo plan")
-    assert re.search(r"consumer process +17\.59 GiB", plan)
-    assert re.search(r"logits +6\.96 GiB", plan)
+    assert re.search(r"consumer process +12\.27 GiB", plan)
+    assert re.search(r"logits +1\.63 GiB", plan)
     assert re.search(r"producer process +5\.55 GiB", plan)
     assert re.search(r"one checkpoint +6\.44 GiB", plan)
-    for figure in ("17.6 GiB", "7 GiB", "5.6 GiB", "6.4 GiB"):
+    for figure in ("12.3 GiB", "5.6 GiB", "6.4 GiB"):
         assert figure in PAGE
 
 
