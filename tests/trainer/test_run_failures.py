@@ -22,6 +22,7 @@ import torch
 from safetensors.torch import load_file
 
 from grpo_trainer.builtin import addition_rows, default_cache, resolve_model_path
+from grpo_trainer.driver.run_health import MAX_SKIPPED_STEPS
 from grpo_trainer.spec.reward import RewardType
 from support.runs import GRPO, Run, manifest
 
@@ -129,7 +130,7 @@ def test_gradients_that_are_never_finite_end_the_run_and_reach_no_checkpoint(
     assert_failed(run, 1, "are not finite")
     assert run.metrics[-1]["grpo_nonfinite_steps_total"] == run.steps > 0
     with np.load(run.directory / "logs" / "nonfinite-step.npz") as saved:
-        assert saved["step"] == run.steps
+        assert saved["step"] == MAX_SKIPPED_STEPS  # the last one, which is not recorded
         assert saved["rank-0/micro-batch-0/mask"].any()
     newest = Path(run.summary["newest_checkpoint"])
     before, after = (load_file(path / "model.safetensors") for path in (model, newest))
