@@ -191,7 +191,10 @@ class WaitingConsumers:
     async def snapshot(self, version: int) -> None:
         """Nothing to copy."""
 
-    async def train(self, batch: StepBatch, step: int) -> TrainedStep:
+    async def train(
+        self, batch: StepBatch, step: int, *, with_log_ratios: bool = False
+    ) -> TrainedStep:
+        assert not with_log_ratios, "no rollouts are logged"
         await asyncio.sleep(self._durations.train)
         tokens = batch.statistics.response_tokens
         return TrainedStep(

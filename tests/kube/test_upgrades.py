@@ -115,7 +115,8 @@ async def test_a_deleted_namespace_disturbs_no_other(
     await core.create_namespace({"metadata": {"name": other}})
     log = tmp_path / "operator.log"
     served = f"{jobs.namespace},{other}"
-    async with running_operator(cluster.kubeconfig, served, ray, log) as operator:
+    own = {"POD_NAMESPACE": jobs.namespace}
+    async with running_operator(cluster.kubeconfig, served, ray, log, **own) as operator:
         await Jobs(jobs.api, other).create(manifest("doomed"))
         await Jobs(jobs.api, other).until_phase("Running", "doomed")
         await jobs.create(manifest())

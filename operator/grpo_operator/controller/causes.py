@@ -10,7 +10,7 @@ from ..clients.errors import ApiError
 from ..clients.kube import Kube
 from ..model.observed import Observed, Problem
 from ..model.resources import EVENTS
-from ..policies.volumes import POLL_SECONDS, Subject, cause_subject
+from ..policies.volumes import CLAIM, POLL_SECONDS, Subject, cause_subject
 from .cache import Key
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def cause_of(subject: Subject, events: Iterable[dict[str, Any]]) -> Problem | No
         newest[reason] = max(entry, newest.get(reason, entry))
     for reason, end in _RESOLVED_BY.items():
         if reason in newest and newest[reason][0] > newest.get(end, ("", ""))[0]:
-            where = "claim" if subject.kind == "PersistentVolumeClaim" else "pod"
+            where = "claim" if subject.kind == CLAIM else "pod"
             return Problem(reason, f"{where} {subject.name}: {newest[reason][1]}")
     return None
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from ..model.conditions import Reason
 from ..model.decision import State, false, true, unknown
 from ..model.observed import Job, Observed, Pod, Problem, Role
-from .volumes import POLL_SECONDS, UNBOUND, claim_name, waits_for_volume
+from .volumes import CLAIM, POLL_SECONDS, UNBOUND, cause_subject, claim_name, waits_for_volume
 
 BINDING_SECONDS = 60.0
 """Age in seconds of a pod from which an unbound volume is a fault."""
@@ -83,7 +83,10 @@ def _worst(observed: Observed, now: datetime) -> Problem | None:
     pods = sorted(observed.pods, key=rank)
     found = next((p.problem for p in pods if p.problem and not _binding(p, now)), None)
     if observed.cause is not None and (found is None or UNBOUND in found.message):
-        return Problem(observed.cause.reason, observed.cause.message + _storage_class(observed.job))
+        subject = cause_subject(observed, now)
+        provisioning = subject is not None and subject.kind == CLAIM
+        source = _storage_class(observed.job) if provisioning else ""
+        return Problem(observed.cause.reason, observed.cause.message + source)
     if found is None or UNBOUND not in found.message:
         return found
     claim = f"claim {claim_name(observed.job)}{_storage_class(observed.job)} has no Event yet"

@@ -13,6 +13,7 @@ CREATING_SECONDS = 30.0
 UNBOUND_SECONDS = 10.0
 """The same of a claim that is not bound."""
 POLL_SECONDS = 15.0
+CLAIM = "PersistentVolumeClaim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,5 +49,5 @@ def cause_subject(observed: Observed, now: datetime) -> Subject | None:
         if pod.creating and age >= CREATING_SECONDS:
             return Subject("Pod", pod.name)
         if not pod.creating and age >= UNBOUND_SECONDS:
-            return Subject("PersistentVolumeClaim", claim_name(observed.job))
+            return Subject(CLAIM, claim_name(observed.job))
     return None
