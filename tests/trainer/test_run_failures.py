@@ -95,10 +95,22 @@ def set_code(model: Path, name: str, code: str) -> None:
 
 
 def assert_failed(run: Run, code: int, *texts: str) -> None:
-    assert run.wait() == code, run.output[-3000:]
+    assert_ended(run, code, *texts)
     assert run.summary["outcome"] == "failed"
     for text in texts:
         assert text in run.summary["message"]
+
+
+def assert_refused(run: Run, *texts: str) -> None:
+    """It never started, so that it leaves no summary."""
+    assert_ended(run, 64, *texts)
+    assert not (run.directory / "summary.json").exists()
+    assert STARTED_ACTORS not in run.output
+
+
+def assert_ended(run: Run, code: int, *texts: str) -> None:
+    assert run.wait() == code, run.output[-3000:]
+    for text in texts:
         assert text in run.output
     assert "Traceback" not in run.output
     assert run.leftovers() == []
@@ -139,7 +151,7 @@ def test_gradients_that_are_never_finite_end_the_run_and_reach_no_checkpoint(
 
 def test_a_reward_that_always_fails_is_invalid_with_its_error(start: Start, tmp_path: Path) -> None:
     broken = reward(tmp_path, "return row['no such column']")
-    assert_failed(start(str(manifest(tmp_path / "job.yaml", reward=broken))), 64, "no such column")
+    assert_refused(start(str(manifest(tmp_path / "job.yaml", reward=broken))), "no such column")
 
 
 def test_data_that_are_filtered_whole_are_invalid(
@@ -192,7 +204,10 @@ def test_a_hub_that_is_down_is_retryable_and_one_that_refuses_is_final(
     file = manifest(tmp_path / "job.yaml", model={"path": "acme/no-such-model"})
     with hub(status) as url:
         run = start(str(file), HF_ENDPOINT=url, HF_HOME=str(tmp_path / "hub"))
-        assert_failed(run, code, "acme/no-such-model")
+        if code == 64:
+            assert_refused(run, "acme/no-such-model")
+        else:
+            assert_failed(run, code, "acme/no-such-model")
 
 
 def test_half_a_weight_file_is_refused_before_an_actor_starts(
@@ -201,8 +216,7 @@ def test_half_a_weight_file_is_refused_before_an_actor_starts(
     weights = model / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
     run = start(str(manifest(tmp_path / "job.yaml", model={"path": str(model)})))
-    assert_failed(run, 64, str(weights))
-    assert STARTED_ACTORS not in run.output
+    assert_refused(run, str(weights))
 
 
 def test_a_model_that_the_layout_does_not_support_is_refused_before_an_actor_starts(
@@ -213,8 +227,7 @@ def test_a_model_that_the_layout_does_not_support_is_refused_before_an_actor_sta
     (model / "config.json").write_text(json.dumps(config))
     file = manifest(tmp_path / "job.yaml", model={"path": str(model), "dtype": "bfloat16"})
     run = start(str(file))
-    assert_failed(run, 64, "for 'qwen3' set consumers.zeroStage: 1")
-    assert STARTED_ACTORS not in run.output
+    assert_refused(run, "for 'qwen3' set consumers.zeroStage: 1")
 
 
 def test_a_pad_token_that_the_model_lacks_is_replaced(
