@@ -6,6 +6,7 @@ import pickle
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,9 +69,11 @@ def steps(
 
 def run(jobs: list[LayoutJob], world: int, python: Path = Path(sys.executable)) -> None:
     """Run the jobs in `world` fresh processes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    with ExitStack() as stack:
+        free = [stack.enter_context(socket.socket()) for _ in jobs]
+        for each in free:
+            each.bind(("127.0.0.1", 0))
+        ports = [str(each.getsockname()[1]) for each in free]
     path = jobs[0].directory / "jobs.pickle"
     path.write_bytes(pickle.dumps(jobs))
     tests = str(Path(__file__).parents[1])
@@ -78,7 +81,7 @@ def run(jobs: list[LayoutJob], world: int, python: Path = Path(sys.executable)) 
     command = [str(python), "-W", "ignore", str(WORKER), str(path)]
     processes = [
         subprocess.Popen(
-            [*command, str(rank), str(port)],
+            [*command, str(rank), *ports],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -87,7 +90,7 @@ def run(jobs: list[LayoutJob], world: int, python: Path = Path(sys.executable)) 
         for rank in range(world)
     ]
     try:
-        outputs = [process.communicate(timeout=250)[0] for process in processes]
+        outputs = [process.communicate(timeout=30 + 120 * len(jobs))[0] for process in processes]
     finally:
         for process in processes:
             process.kill()

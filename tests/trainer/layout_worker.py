@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import faulthandler
 import json
 import pickle
 from collections.abc import Iterator
@@ -17,6 +18,9 @@ from grpo_trainer.consumer.backend import TrainingBackend, open_backend
 from grpo_trainer.consumer.export import WeightExporter
 from grpo_trainer.consumer.records import Rendezvous
 from grpo_trainer.consumer.training import train_step
+
+JOB_SECONDS = 120.0
+"""A job takes a second or two; one that hangs says where."""
 
 
 def run(job, rank: int, meeting: Rendezvous) -> None:
@@ -44,6 +48,7 @@ def run(job, rank: int, meeting: Rendezvous) -> None:
     (job.directory / f"result-{rank}.json").write_text(json.dumps(results))
     if job.steps:  # the optimizer allocates its moments in the first
         (job.directory / f"memory-{rank}.json").write_text(json.dumps(allocated(backend)))
+    backend.close()
 
 
 def allocated(backend: TrainingBackend) -> dict[str, int]:
@@ -108,11 +113,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("jobs", type=Path)
     parser.add_argument("rank", type=int)
-    parser.add_argument("port", type=int)
+    parser.add_argument("ports", type=int, nargs="+", help="one for each job")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    for job in pickle.loads(arguments.jobs.read_bytes()):
-        run(job, arguments.rank, Rendezvous("127.0.0.1", arguments.port))
+    for job, port in zip(pickle.loads(arguments.jobs.read_bytes()), arguments.ports, strict=True):
+        faulthandler.dump_traceback_later(JOB_SECONDS, exit=True)
+        run(job, arguments.rank, Rendezvous("127.0.0.1", port))
+    faulthandler.cancel_dump_traceback_later()
 
 
 main()
