@@ -4,6 +4,8 @@ from contextlib import AbstractContextManager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from .model.conditions import EVICTIONS
+
 _PREFIX = "grpo_operator_"
 _WAITS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 
@@ -56,6 +58,8 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
+        for reason in EVICTIONS:  # their panel shows 0 before the first
+            self.evictions.labels(reason)
         self.lost_accelerator_seconds = Counter(
             f"{_PREFIX}lost_accelerator_seconds",
             "Accelerator time since the newest checkpoint of attempts that ended before the run",

@@ -57,6 +57,10 @@ class Reason(StrEnum):
     ADVANCING = "Advancing"
 
 
+EVICTIONS = (Reason.EVICTED, Reason.DRAINED, Reason.PREEMPTED)
+"""Ends of attempts that are no failures: nodes or quota were needed for others."""
+
+
 USUAL_REASONS = frozenset({Reason.CREATING, Reason.PODS_PENDING})
 """Reasons of ClusterReady that every start has."""
 

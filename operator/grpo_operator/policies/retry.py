@@ -5,7 +5,7 @@ from hashlib import blake2b
 
 from grpo_trainer.spec import ConditionStatus, ConditionType, ExitCode, GRPOJobStatus, Phase
 
-from ..model.conditions import Reason, since
+from ..model.conditions import EVICTIONS, Reason, since
 from ..model.decision import Action, Decision, State, StopDriver, Transition, false, unknown
 from ..model.observed import Observed
 
@@ -45,7 +45,7 @@ def next_attempt(
     status, limit = observed.job.status, observed.job.spec.backoff_limit
     lost = "" if _drained(observed) else lost_steps(status)
     text = f"attempt {observed.attempt}: {message}{lost}"
-    evicted = reason in (Reason.EVICTED, Reason.DRAINED)
+    evicted = reason in EVICTIONS
     if not evicted and status.restarts >= limit:
         exceeded = f"{text} ({reason}; backoffLimit is {limit})"
         stops = [action for action in actions if isinstance(action, StopDriver)]
