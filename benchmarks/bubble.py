@@ -35,20 +35,22 @@ class Pipeline:
     slots: int
     """Groups that a producer generates at a time."""
     durations: Durations
+    waves: int = 1
+    """Groups that a slot generates for a step, in the time of a step."""
 
     @property
     def groups_per_step(self) -> int:
-        """As many as all producers generate at a time, so that both sides take equally long."""
-        return self.producers * self.slots
+        """As many as all producers generate in the time of a step."""
+        return self.producers * self.slots * self.waves
 
 
-def _durations(seconds: float, spread: float) -> Durations:
+def _durations(seconds: float, spread: float, waves: int = 1) -> Durations:
     return Durations(
         group=seconds,
         spread=spread,
-        train=seconds,
-        publish=0.05 * seconds,
-        apply=0.02 * seconds,
+        train=seconds * waves,
+        publish=0.05 * seconds * waves,
+        apply=0.02 * seconds * waves,
         completions=COMPLETIONS,
     )
 
@@ -56,6 +58,7 @@ def _durations(seconds: float, spread: float) -> Durations:
 PIPELINES = (
     Pipeline("balanced, 8 + 8", 8, 8, 8, _durations(2.0, 0.15)),
     Pipeline("balanced, 64 + 64", 64, 64, 2, _durations(4.0, 0.15)),
+    Pipeline("short groups, 8 + 8", 8, 8, 8, _durations(0.5, 0.15, waves=4), waves=4),
     Pipeline("long tail, 8 + 8", 8, 8, 8, _durations(2.0, 1.0)),
     Pipeline("long tail, 64 + 64", 64, 64, 2, _durations(4.0, 1.0)),
 )
@@ -134,6 +137,23 @@ def ideal_seconds(pipeline: Pipeline, groups: Sequence[float], steps: int) -> fl
     return wall
 
 
+def bound_seconds(pipeline: Pipeline, groups: Sequence[float], steps: int, staleness: int) -> float:
+    """Wall time of the ideal schedule with a bound on staleness and the time that weights need:
+    a group waits for the oldest version that its step may still use, and for nothing else."""
+    size, durations = pipeline.groups_per_step, pipeline.durations
+    weights = durations.publish + durations.apply
+    free = [0.0] * (pipeline.producers * pipeline.slots)
+    applied, ends, wall = [0.0], [], 0.0
+    for step in range(steps):
+        for index in range(len(ends), min(len(groups), (step + staleness + 1) * size)):
+            version = max(0, index // size - staleness)
+            ends.append(max(heapq.heappop(free), applied[version]) + groups[index])
+            heapq.heappush(free, ends[-1])
+        wall = max(wall, sorted(ends)[min(len(ends), (step + 1) * size) - 1]) + durations.train
+        applied.append(wall + weights)
+    return wall
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """One run, without its first step, which nothing can overlap."""
@@ -144,13 +164,14 @@ class Result:
     producer_idle: float
     staleness: float
     of_ideal: float
+    of_bound: float
     late: float
     """Delay of timers of the event loop, 99th percentile, in seconds."""
     cpu: float
     """CPU time of the driver per step, in seconds."""
 
 
-def result(pipeline: Pipeline, run: Simulated) -> Result:
+def result(pipeline: Pipeline, run: Simulated, staleness: int) -> Result:
     steps: Sequence[StepReport] = run.steps[1:]
     wall = sum(step.seconds for step in steps)
     busy = sum((1 - step.pipeline.producer_idle_ratio) * step.seconds for step in steps)
@@ -164,6 +185,7 @@ def result(pipeline: Pipeline, run: Simulated) -> Result:
         producer_idle=1 - busy / wall,
         staleness=sum(staleness) / len(staleness),
         of_ideal=ideal_seconds(pipeline, run.group_seconds, len(run.steps)) / whole,
+        of_bound=bound_seconds(pipeline, run.group_seconds, len(run.steps), staleness) / whole,
         late=sorted(run.delays)[int(0.99 * len(run.delays))],
         cpu=run.driver_cpu_seconds / len(run.steps),
     )
@@ -183,7 +205,8 @@ def measure(pipeline: Pipeline, schedule: Schedule, steps: int, seed: int) -> Re
             )
 
     with tempfile.TemporaryDirectory() as directory:
-        return result(pipeline, asyncio.run(bounded(Path(directory))))
+        run = asyncio.run(bounded(Path(directory)))
+        return result(pipeline, run, schedule.staleness)
 
 
 def rows(pipeline: Pipeline, steps: int, repeats: int) -> list[list[str]]:
@@ -208,6 +231,7 @@ def _row(name: str, found: Sequence[Result], baseline: Sequence[Result]) -> list
         f"{Spread.of([r.producer_idle for r in found]):.0%}",
         f"{Spread.of([r.staleness for r in found]):.1f}",
         f"{Spread.of([r.of_ideal for r in found]):.2f}",
+        f"{Spread.of([r.of_bound for r in found]):.2f}",
         f"{Spread.of([1e3 * r.late for r in found]):.0f}",
         f"{Spread.of([1e3 * r.cpu for r in found]):.0f}",
     ]
@@ -228,6 +252,7 @@ def main() -> None:
         "producer\nidle",
         "stale-\nness",
         "of\nideal",
+        "of\nbound",
         "timer p99\nms late",
         "driver CPU\nms/step",
     ]

@@ -14,9 +14,13 @@ from grpo_trainer.environments.producing import EnvironmentOptions
 from grpo_trainer.messages import GenerationRequest, Rollout, SamplingParams
 from grpo_trainer.rollout.engine import EngineOptions
 from grpo_trainer.rollout.producer import Producer, ProducerInfo, ProducerStats
+from grpo_trainer.spec import Backend
 from grpo_trainer.transport.plan import GroupMember
 
 from .ray_session import PRODUCER
+
+BATCHES_AHEAD = 2
+"""Micro-batches that a producer holds beside the one it works on, so that it never waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,21 @@ class ProducerSettings:
     """None: single turns."""
     deltas: bool = False
     """Weights arrive as differences."""
+
+    @property
+    def most_leases(self) -> int:
+        """Prompts that a producer holds at a time. Episodes wait for their environment, too, so
+        more of them are needed."""
+        if self.environment is not None:
+            return self.batch
+        return min(self.batch, (1 + BATCHES_AHEAD) * self.microbatch)
+
+    @property
+    def least_lease(self) -> int:
+        """Prompts that are worth a call: a micro-batch of an engine that computes one at a time,
+        which would be smaller else; one where prompts finish and start one by one."""
+        one_by_one = self.backend == Backend.VLLM or self.environment is not None
+        return 1 if one_by_one else self.microbatch
 
 
 class ProducerClient:

@@ -22,9 +22,6 @@ from .weight_publisher import WeightPublisher
 
 _log = logging.getLogger(__name__)
 
-CALLS_AHEAD = 2
-"""Micro-batches that a producer holds beside the one it works on, so that it never waits."""
-
 OnRollout = Callable[[Lease, Rollout], Coroutine[Any, Any, None]]
 
 
@@ -61,6 +58,7 @@ class ProducerSession:
         self._work = work
         self._unanswered: dict[str, Lease] = {}
         """Prompts without a rollout."""
+        self._answered = ChangeSignal()
         self._evaluating = False
         self._stop: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -127,28 +125,31 @@ class ProducerSession:
 
     async def _serve_rollouts(self, scoring: asyncio.TaskGroup) -> None:
         settings = self._settings
-        calls = settings.batch // settings.microbatch
-        if settings.environment is None:  # episodes wait for their environment, too
-            calls = min(1 + CALLS_AHEAD, calls)
-        slots = asyncio.Semaphore(max(1, calls))
         async with asyncio.TaskGroup() as group:
             while True:
-                await slots.acquire()
-                leases = await self._work.buffer.lease(self.name, settings.microbatch)
+                await self._answered.wait_for(lambda: self._places >= settings.least_lease)
+                leases = await self._work.buffer.lease(
+                    self.name, min(settings.microbatch, self._places), settings.microbatch
+                )
                 if not leases:
                     # The data are used up; a roll back would offer prompts again.
-                    slots.release()
                     await self._work.changed.wait()
                     continue
                 self._unanswered |= {lease.id: lease for lease in leases}
-                call = group.create_task(self._roll_out(leases, scoring))
-                call.add_done_callback(lambda _: slots.release())
+                group.create_task(self._roll_out(leases, scoring))
+
+    @property
+    def _places(self) -> int:
+        """Prompts that the producer may hold beside those it has."""
+        return self._settings.most_leases - len(self._unanswered)
 
     async def _roll_out(self, leases: Sequence[Lease], scoring: asyncio.TaskGroup) -> None:
         requests = [self._request(lease) for lease in leases]
         async for rollout in self.client.rollouts(requests):
             self._work.health.rollout_received()
             lease = self._unanswered.pop(rollout.request_id)
+            self._work.buffer.answered(lease)
+            self._answered.notify()
             scoring.create_task(self._work.on_rollout(lease, rollout))
         missing = [lease for lease in leases if lease.id in self._unanswered]
         assert not missing, f"{self.name} left {len(missing)} prompts without a rollout"

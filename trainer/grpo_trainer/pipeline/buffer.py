@@ -11,18 +11,21 @@
 Everything runs in one event loop; a method without `await` is atomic.
 """
 
+import asyncio
 import logging
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic
 
 from grpo_trainer.events import GroupCounts
 
-from .admission import Limits, fair_share, startable
+from .admission import Limits, startable
 from .batch import Batch, GroupT
 from .batches import BatchQueue
 from .change_signal import ChangeSignal
 from .leases import Lease, LeaseBook
 from .source import PromptSource, SourceState
+from .waiting import WaitingCalls
 
 logger = logging.getLogger(__name__)
 
@@ -55,13 +58,12 @@ class RolloutBuffer(Generic[GroupT]):
         self._source = source
         self._limits = limits
         self._max_lease_attempts = max_lease_attempts
-        self._versions: dict[str, int] = {}
+        self._waiting = WaitingCalls()
         self._leases = LeaseBook(lease_seconds, self._expire)
         self._batches: BatchQueue[GroupT] = BatchQueue(
             source, limits, max_attempts=max_attempts, first_step=first_step
         )
         self._changed = ChangeSignal()
-        self._leasing = 0
         self._taking = False
         self._closed = False
         self._error: BaseException | None = None
@@ -102,29 +104,37 @@ class RolloutBuffer(Generic[GroupT]):
 
     def loaded(self, producer: str, version: int) -> None:
         """Record the weights that a producer samples with; without them it gets no lease."""
-        self._versions[producer] = version
+        self._waiting.set_version(producer, version)
         self._settle()
 
-    async def lease(self, producer: str, limit: int) -> tuple[Lease, ...]:
+    async def lease(
+        self, producer: str, limit: int, at_work: int | None = None
+    ) -> tuple[Lease, ...]:
         """Wait until at least one prompt may start, and take up to `limit` of those that may.
 
         Returns () when the buffer is closed, or all batches are committed. Waiting producers share
-        what may start, in the order of their calls.
+        what may start; those that hold the fewest prompts come first, then those that asked first.
+        A producer that has `at_work` prompts (by default any number), as many as it works on at a
+        time, gets more only while no other could work on more.
 
         Raises:
             BaseException: what `abort` was called with.
         """
         assert limit > 0
-        self._leasing += 1
+        call = self._waiting.add(producer, limit, sys.maxsize if at_work is None else at_work)
         try:
-            while not self._stopped() and not self._batches.over(last=self._last()):
-                share = fair_share(self._startable(producer), self._leasing)
-                if share > 0 and not self._source.exhausted:
-                    return self._start(producer, min(limit, share))
-                await self._changed.wait()
-            return ()
-        finally:
-            self._leasing -= 1
+            self._answer_calls()
+            return await call.answer
+        except asyncio.CancelledError:
+            if call.answer.done() and not call.answer.cancelled():
+                self.requeue(call.answer.result())
+            self._waiting.remove(call)
+            self._answer_calls()
+            raise
+
+    def answered(self, lease: Lease) -> None:
+        """Record that the producer is done with a lease, whose group is still to be scored."""
+        self._leases.answer(lease)
 
     def complete(self, lease: Lease, group: GroupT, *, keep: bool) -> bool:
         """Add a lease's group, or replace it if `keep` is False: dynamic sampling filters it.
@@ -156,7 +166,7 @@ class RolloutBuffer(Generic[GroupT]):
 
     def release(self, producer: str) -> None:
         """Requeue all prompts of a lost producer; it gets no lease until it has `loaded`."""
-        self._versions.pop(producer, None)
+        self._waiting.forget_version(producer)
         for lease in self._leases.held_by(producer):
             self.fail(lease)
 
@@ -202,7 +212,7 @@ class RolloutBuffer(Generic[GroupT]):
         self._source.load_state_dict(state)
         self._leases.end_all()
         self._batches.reset(step)
-        self._versions.clear()
+        self._waiting.forget_versions()
         self._settle()
 
     def close(self) -> None:
@@ -226,12 +236,11 @@ class RolloutBuffer(Generic[GroupT]):
         """No more groups will be added."""
         return not self._leases and self._source.exhausted
 
-    def _startable(self, producer: str) -> int:
-        if producer not in self._versions:
-            return 0
+    def _room(self, version: int) -> int:
+        """Prompts that a producer with these weights may start now."""
         return startable(
             self._limits,
-            version=self._versions[producer],
+            version=version,
             next_step=self._batches.next_step,
             wanted=self._batches.wanted,
             in_flight=len(self._leases) + len(self._batches),
@@ -239,10 +248,26 @@ class RolloutBuffer(Generic[GroupT]):
         )
 
     def _settle(self) -> None:
-        """After every change: wake all waiting calls, in their order."""
+        """After every change: continue what waits for it."""
         if self._batches.over(last=self._last()):
             self._batches.finish_filtered()
+        self._answer_calls()
         self._changed.notify()
+
+    def _answer_calls(self) -> None:
+        """Start prompts for the calls that wait, as far as there is room for them."""
+        if self._error is not None or self._closed or self._batches.over(last=self._last()):
+            for call in self._waiting:
+                self._waiting.remove(call)
+                call.end(self._error)
+            return
+        if self._source.exhausted:
+            return
+        for call, most in self._waiting.by_load(self._room, self._leases.unanswered):
+            self._waiting.remove(call)
+            call.answer.set_result(self._start(call.producer, most))
+            if self._source.exhausted:
+                return
 
     def _start(self, producer: str, count: int) -> tuple[Lease, ...]:
         leases: list[Lease] = []

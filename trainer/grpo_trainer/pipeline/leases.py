@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ class LeaseBook:
         self._on_expiry = on_expiry
         self._numbers = itertools.count()
         self._out: dict[str, tuple[Lease, asyncio.TimerHandle]] = {}
+        self._unanswered: defaultdict[str, set[str]] = defaultdict(set)
 
     def __len__(self) -> int:
         return len(self._out)
@@ -36,6 +38,7 @@ class LeaseBook:
         lease = Lease(prompt, f"{prompt.serial}.{next(self._numbers)}", producer)
         timer = asyncio.get_running_loop().call_later(self._seconds, self._on_expiry, lease)
         self._out[lease.id] = (lease, timer)
+        self._unanswered[producer].add(lease.id)
         return lease
 
     def end(self, lease: Lease) -> bool:
@@ -44,7 +47,16 @@ class LeaseBook:
             return False
         _, timer = self._out.pop(lease.id)
         timer.cancel()
+        self.answer(lease)
         return True
+
+    def answer(self, lease: Lease) -> None:
+        """Record that the producer is done with it."""
+        self._unanswered[lease.producer].discard(lease.id)
+
+    def unanswered(self, producer: str) -> int:
+        """Leases that the producer is not done with."""
+        return len(self._unanswered[producer])
 
     def held_by(self, producer: str) -> tuple[Lease, ...]:
         """The producer's leases, oldest first."""
@@ -55,3 +67,4 @@ class LeaseBook:
         for _, timer in self._out.values():
             timer.cancel()
         self._out.clear()
+        self._unanswered.clear()
