@@ -143,7 +143,8 @@ def bound_seconds(pipeline: Pipeline, groups: Sequence[float], steps: int, stale
     size, durations = pipeline.groups_per_step, pipeline.durations
     weights = durations.publish + durations.apply
     free = [0.0] * (pipeline.producers * pipeline.slots)
-    applied, ends, wall = [0.0], [], 0.0
+    applied, wall = [0.0], 0.0
+    ends: list[float] = []
     for step in range(steps):
         for index in range(len(ends), min(len(groups), (step + staleness + 1) * size)):
             version = max(0, index // size - staleness)
@@ -171,7 +172,7 @@ class Result:
     """CPU time of the driver per step, in seconds."""
 
 
-def result(pipeline: Pipeline, run: Simulated, staleness: int) -> Result:
+def result(pipeline: Pipeline, run: Simulated, bound: int) -> Result:
     steps: Sequence[StepReport] = run.steps[1:]
     wall = sum(step.seconds for step in steps)
     busy = sum((1 - step.pipeline.producer_idle_ratio) * step.seconds for step in steps)
@@ -185,7 +186,7 @@ def result(pipeline: Pipeline, run: Simulated, staleness: int) -> Result:
         producer_idle=1 - busy / wall,
         staleness=sum(staleness) / len(staleness),
         of_ideal=ideal_seconds(pipeline, run.group_seconds, len(run.steps)) / whole,
-        of_bound=bound_seconds(pipeline, run.group_seconds, len(run.steps), staleness) / whole,
+        of_bound=bound_seconds(pipeline, run.group_seconds, len(run.steps), bound) / whole,
         late=sorted(run.delays)[int(0.99 * len(run.delays))],
         cpu=run.driver_cpu_seconds / len(run.steps),
     )

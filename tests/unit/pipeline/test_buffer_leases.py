@@ -324,3 +324,72 @@ async def test_a_cancelled_lease_call_holds_no_prompt():
     assert waiting.cancelled()
     assert buffer.running == 0
     assert serials(await buffer.lease("p", 2)) == [0, 1]
+
+
+async def test_what_may_start_goes_first_to_the_producer_with_the_fewest_prompts():
+    buffer = make_buffer(groups_per_step=4, max_staleness=0)
+    for name in ("a", "b"):
+        buffer.loaded(name, 0)
+    held = await buffer.lease("a", 3)
+    await buffer.lease("b", 1)
+    more, first = (asyncio.create_task(buffer.lease(name, 1)) for name in ("a", "b"))
+    assert not await settled(more)
+
+    buffer.requeue(held[:1])
+
+    assert serials(await first) == [0]
+    assert not await settled(more)
+
+
+async def test_nothing_is_queued_ahead_while_another_producer_could_work():
+    buffer = make_buffer(groups_per_step=8, max_staleness=0)
+    first, second = (asyncio.create_task(buffer.lease(name, 4, 4)) for name in ("a", "b"))
+    await settled(first)
+    buffer.loaded("a", 0)
+    assert len(await first) == 4
+
+    ahead = asyncio.create_task(buffer.lease("a", 4, 4))
+    assert not await settled(ahead)
+    buffer.loaded("b", 0)
+
+    assert len(await second) == 4
+
+
+async def test_a_producer_queues_ahead_once_all_others_have_work():
+    buffer = make_buffer(groups_per_step=8, max_staleness=0)
+    for name in ("a", "b"):
+        buffer.loaded(name, 0)
+    await buffer.lease("a", 2, 2)
+    await buffer.lease("b", 2, 2)
+
+    assert len(await buffer.lease("a", 2, 2)) == 2
+
+
+async def test_an_answered_prompt_no_longer_counts_as_work():
+    buffer = make_buffer(groups_per_step=8, max_staleness=0)
+    buffer.loaded("a", 0)
+    held = await buffer.lease("a", 2, 2)
+    idle = asyncio.create_task(buffer.lease("b", 2, 2))  # no weights yet
+    await settled(idle)
+    ahead = asyncio.create_task(buffer.lease("a", 2, 2))
+    assert not await settled(ahead)
+
+    buffer.answered(held[0])
+    complete_all(buffer, held[:1], 0)
+
+    assert len(await ahead) == 1
+    idle.cancel()
+
+
+async def test_prompts_granted_to_a_call_that_is_cancelled_return_to_the_data():
+    buffer = make_buffer()
+    waiting = asyncio.create_task(buffer.lease("p", 2))
+    await settled(waiting)
+
+    buffer.loaded("p", 0)
+    waiting.cancel()
+    await asyncio.wait({waiting})
+
+    assert waiting.cancelled()
+    assert buffer.running == 0
+    assert serials(await buffer.lease("p", 2)) == [0, 1]
