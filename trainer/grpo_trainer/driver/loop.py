@@ -130,7 +130,9 @@ class TrainingLoop:
         batch = await context.buffer.take()
         if batch is None:
             return None
-        micro_batches = build_step(
+        # In a thread: millions of tokens are copied, while producers wait for prompts.
+        micro_batches = await asyncio.to_thread(
+            build_step,
             batch.groups,
             data_parallel=context.spec.data_parallel_size,
             microbatch=context.spec.batch.train_microbatch_size,
