@@ -139,7 +139,7 @@ def ideal_seconds(pipeline: Pipeline, groups: Sequence[float], steps: int) -> fl
 
 def bound_seconds(pipeline: Pipeline, groups: Sequence[float], steps: int, staleness: int) -> float:
     """Wall time of the ideal schedule with a bound on staleness and the time that weights need:
-    a group waits for the oldest version that its step may still use, and for nothing else."""
+    a group only waits for the oldest version that its step may still use."""
     size, durations = pipeline.groups_per_step, pipeline.durations
     weights = durations.publish + durations.apply
     free = [0.0] * (pipeline.producers * pipeline.slots)
