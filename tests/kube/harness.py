@@ -75,6 +75,17 @@ def running_cluster(state: Path, *options: str) -> Iterator[Cluster]:
         raise RuntimeError(f"a component of the cluster in {state} ended by itself")
 
 
+def kubectl(cluster: Cluster, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """What kubectl printed, with all rights."""
+    return subprocess.run(
+        ["kubectl", "--kubeconfig", cluster.kubeconfig, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
 async def until(
     holds: Callable[[list[Object]], bool],
     collection: MethodType,

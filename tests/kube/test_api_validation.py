@@ -5,18 +5,17 @@ line; mutable and immutable fields; the status and scale subresources; columns.
 """
 
 import json
-import subprocess
 
 import pytest
 import yaml
 from kubernetes.aio import client
 
 from grpo_trainer.spec import GRPOJob, InvalidManifestError, parse_manifest
-from kube.harness import Cluster
+from kube.harness import Cluster, kubectl
 from kube.operator_harness import GROUP, PLURAL, VERSION, Jobs, install_definition, manifest
 
 LONG = "a" * 45
-_COLUMNS = ["NAME", "PHASE", "STEP", "REWARD", "SAMPLES/S", "BUFFER", "ATTEMPT", "AGE"]
+_COLUMNS = ["NAME", "PHASE", "REASON", "STEP", "REWARD", "SAMPLES/S", "BUFFER", "ATTEMPT", "AGE"]
 
 
 def spec(path: str, value: object) -> dict[str, object]:
@@ -215,16 +214,6 @@ async def test_a_minimal_job_reads_back_with_the_defaults_of_the_records(jobs: J
         assert stored["spec"][section] == whole[section]
 
 
-def kubectl(cluster: Cluster, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["kubectl", "--kubeconfig", cluster.kubeconfig, *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-
 async def test_kubectl_applies_it_and_then_shows_no_difference(cluster: Cluster, jobs: Jobs):
     text = yaml.safe_dump(manifest(producers={"podTemplate": {"spec": {"hostNetwork": True}}}))
     where = ("-n", jobs.namespace)
@@ -348,6 +337,14 @@ async def test_the_status_is_a_subresource_and_shown_in_columns(cluster: Cluster
     status = {
         "phase": "Running",
         "attempt": 2,
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "Running",
+                "lastTransitionTime": "2026-01-02T03:04:05Z",
+            }
+        ],
         "progress": {"step": 7, "totalSteps": 100},
         "metrics": {"reward": 0.5, "samplesPerSecond": 12.5, "bufferDepth": 3},
     }
@@ -359,5 +356,5 @@ async def test_the_status_is_a_subresource_and_shown_in_columns(cluster: Cluster
     assert (await jobs.get())["spec"]["seed"] == 42
     shown = kubectl(cluster, "get", "grpo", "-n", jobs.namespace).stdout.splitlines()
     assert shown[0].split() == _COLUMNS
-    assert shown[1].split()[:-1] == ["job", "Running", "7", "0.5", "12.5", "3", "2"]
+    assert shown[1].split()[:-1] == ["job", "Running", "Running", "7", "0.5", "12.5", "3", "2"]
     assert "job" in kubectl(cluster, "get", "ml", "-n", jobs.namespace).stdout

@@ -182,9 +182,9 @@ async def test_a_run_without_steps_is_dumped_and_started_over(
 ):
     head = await start(jobs, ray, firstStepTimeoutSeconds=4)
     retrying = await jobs.until_phase("Retrying")
-    assert condition_of(retrying, "Stalled")["status"] == "True"
+    assert condition_of(retrying, "Training")["reason"] == "Stalled"
     assert head.asked == ["stacks"]
     assert len(head.stops) == 1
     await head.until_running(attempt=2)
     head.report(1)
-    await jobs.until(lambda job: condition_of(job, "Stalled")["status"] == "False")
+    await jobs.until(lambda job: condition_of(job, "Ready")["status"] == "True")

@@ -24,6 +24,13 @@ VERSION = "v1alpha1"
 _COLUMNS = (
     # name, type, path, shown only with -o wide, description
     ("Phase", "string", ".status.phase", False, "Phase of the job"),
+    (
+        "Reason",
+        "string",
+        '.status.conditions[?(@.type=="Ready")].reason',
+        False,
+        "Reason of the condition Ready",
+    ),
     ("Step", "integer", ".status.progress.step", False, "Completed optimizer steps"),
     ("Reward", "number", ".status.metrics.reward", False, "Mean reward of the latest step"),
     (
@@ -117,16 +124,24 @@ def _root() -> Schema:
         "description": "A training run of a language model by reinforcement learning.",
         "required": ["spec"],
         "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
+            "apiVersion": {"type": "string", "description": f"{API_GROUP}/{VERSION}."},
+            "kind": {"type": "string", "description": f"{KIND}."},
             "metadata": {"type": "object"},
             "spec": _spec(),
-            "status": structural_schema(GRPOJobStatus),
+            "status": _status(),
         },
     }
     for rule in (*NAME_RULES, *mutable_while_suspended(root)):
         attach(root, rule)
     return root
+
+
+def _status() -> Schema:
+    """With a default, so that a job shows from its creation that it was not observed yet: kstatus
+    takes an object without a status for current."""
+    status = structural_schema(GRPOJobStatus)
+    fields = ("phase", "observedGeneration")
+    return status | {"default": {name: status["properties"][name]["default"] for name in fields}}
 
 
 def _spec() -> Schema:

@@ -20,6 +20,8 @@ _KEPT = (
     *("minLength", "minItems", "minimum", "maximum"),
 )
 
+_FORMATS = {"integer": "int64", "number": "double"}
+
 Schema = dict[str, Any]
 
 
@@ -42,6 +44,8 @@ def _convert(name: str, node: Schema, defs: dict[str, Schema]) -> Schema:
     for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if bound in node:
             schema |= {limit: node[bound], bound: True}
+    if node["type"] in _FORMATS:
+        schema.setdefault("format", _FORMATS[node["type"]])
     if node["type"] == "object":
         schema |= _object(node, defs)
     elif node["type"] == "array":

@@ -44,7 +44,7 @@ class Reason(StrEnum):
     """The driver stopped with a checkpoint as one of its pods was deleted; not counted as a
     failure."""
     STALLED = "Stalled"
-    BACKING_OFF = "BackingOff"
+    """The driver reported the same step for too long."""
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     STARTUP_DEADLINE_EXCEEDED = "StartupDeadlineExceeded"
@@ -54,7 +54,8 @@ class Reason(StrEnum):
     SUSPENDED = "Suspended"
     RESUMED = "Resumed"
     SUCCEEDED = "Succeeded"
-    ADVANCING = "Advancing"
+    UNKNOWN = "Unknown"
+    """Whoever reported the problem gave no reason."""
 
 
 EVICTIONS = (Reason.EVICTED, Reason.DRAINED, Reason.PREEMPTED)

@@ -1,5 +1,6 @@
 """Decisions: actions to perform, and the status that records them."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -18,6 +19,8 @@ from .naming import child_name, producer_selector
 from .observed import Observed, Role
 
 TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED})
+_SETTLED = frozenset({Phase.RUNNING, Phase.SUSPENDED, Phase.SUCCEEDED})
+_RECONCILING = frozenset(Phase) - _SETTLED - TERMINAL
 MAX_MESSAGE = 2000
 
 
@@ -114,6 +117,10 @@ def unknown(reason: str, message: str = "") -> State:
     return State(ConditionStatus.UNKNOWN, reason, message)
 
 
+def _either(holds: bool) -> Callable[[str, str], State]:
+    return true if holds else false
+
+
 @dataclass(frozen=True, slots=True)
 class Transition:
     """The next phase of a job, with its reason and conditions."""
@@ -126,7 +133,6 @@ class Transition:
     cluster_ready: State | None = None
     """None leaves the condition unchanged; likewise below."""
     training: State | None = None
-    stalled: State | None = None
     changes: dict[str, object] = field(default_factory=dict)
 
     def decision(self, *actions: Action, requeue_after: float | None = None) -> Decision:
@@ -134,6 +140,15 @@ class Transition:
         message = self.message[:MAX_MESSAGE]
         status = self._status(creating=CreateCluster() in actions)
         return Decision(status, actions, requeue_after, self.reason, message)
+
+    def acknowledgement(self) -> Decision:
+        """The decision that only records that the spec was read, or cannot be: nothing of a job
+        that has ended, or whose spec is unreadable, changes otherwise."""
+        job = self.observed.job
+        found = {**self._health(), ConditionType.ACCEPTED: self._accepted()}
+        status = self._with_conditions(job.status, found)
+        status = status.model_copy(update={"observed_generation": job.generation})
+        return Decision(status, reason=self.reason, message=self.message[:MAX_MESSAGE])
 
     def _status(self, *, creating: bool) -> GRPOJobStatus:
         job = self.observed.job
@@ -158,13 +173,19 @@ class Transition:
         if self.phase in TERMINAL:
             update["completion_time"] = self.now
         status = job.status.model_copy(update=update | self.changes)
-        for kind, state in self._conditions():
+        return self._with_conditions(status, self._conditions())
+
+    def _with_conditions(
+        self, status: GRPOJobStatus, states: Mapping[ConditionType, State]
+    ) -> GRPOJobStatus:
+        for kind, state in states.items():
             condition = Condition(
                 type=kind,
                 status=state.value,
-                reason=str(state.reason),
+                # A kubelet or a controller of others may give none.
+                reason=str(state.reason) or Reason.UNKNOWN,
                 message=state.message[:MAX_MESSAGE],
-                observed_generation=job.generation,
+                observed_generation=self.observed.job.generation,
             )
             status = set_condition(status, condition, self.now)
         return status
@@ -180,19 +201,48 @@ class Transition:
             consumers_desired=spec.consumers.replicas,
         )
 
-    def _conditions(self) -> list[tuple[ConditionType, State]]:
+    def _conditions(self) -> dict[ConditionType, State]:
         """Those that change; Suspended, Complete and Failed appear when they first apply."""
         here = (self.reason, self.message)
         found = {
+            **self._health(),
             ConditionType.ACCEPTED: self._accepted(),
             ConditionType.CLUSTER_READY: self.cluster_ready,
             ConditionType.TRAINING: self.training,
-            ConditionType.STALLED: self.stalled,
             ConditionType.SUSPENDED: self._suspended(),
             ConditionType.COMPLETE: true(*here) if self.phase is Phase.SUCCEEDED else None,
             ConditionType.FAILED: true(*here) if self.phase is Phase.FAILED else None,
         }
-        return [(kind, state) for kind, state in found.items() if state is not None]
+        return {kind: state for kind, state in found.items() if state is not None}
+
+    def _health(self) -> dict[ConditionType, State]:
+        """Ready, Reconciling and Stalled, by the rules of kstatus.
+
+        Stalled: without a change of the spec no progress will be made. Ready: the job is as its
+        spec asks, which includes suspended and succeeded.
+        """
+        faulty = self.observed.job.spec is None
+        blind = self.phase is Phase.RUNNING and self._training_unknown()
+        settled = self.phase in _SETTLED and not faulty
+        found = {
+            ConditionType.READY: unknown if blind and settled else _either(settled),
+            ConditionType.RECONCILING: _either(self.phase in _RECONCILING and not faulty),
+            ConditionType.STALLED: _either(self.phase is Phase.FAILED or faulty),
+        }
+        return {kind: state(*self._cause()) for kind, state in found.items()}
+
+    def _cause(self) -> tuple[str, str]:
+        """Reason and message of Ready: while the job waits for its pods, those of ClusterReady."""
+        ready = self.cluster_ready
+        waiting = self.phase in (Phase.QUEUED, Phase.STARTING)
+        if ready is None or not waiting or ready.value is ConditionStatus.TRUE:
+            return self.reason, self.message
+        return ready.reason, ready.message
+
+    def _training_unknown(self) -> bool:
+        old = find_condition(self.observed.job.status, ConditionType.TRAINING)
+        value = self.training.value if self.training is not None else old and old.status
+        return value is ConditionStatus.UNKNOWN
 
     def _accepted(self) -> State:
         job = self.observed.job

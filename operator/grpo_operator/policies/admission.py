@@ -1,6 +1,5 @@
 """Jobs on which nothing is done: deleted ones, finished ones, unreadable ones."""
 
-from dataclasses import replace
 from datetime import datetime
 
 from ..model.conditions import Reason
@@ -30,8 +29,5 @@ def unreadable(observed: Observed, now: datetime) -> Decision | None:
         return None
     if job.status.attempt == 0 and observed.cluster is None:
         return fail(observed, now, Reason.INVALID_SPEC, job.faults)
-    accepted = Transition(observed, now, job.status.phase, Reason.INVALID_SPEC, job.faults)
-    decision = accepted.decision()
-    # Only the condition: without a spec the other fields cannot be observed.
-    update = {"conditions": decision.status.conditions}
-    return replace(decision, status=job.status.model_copy(update=update))
+    refused = Transition(observed, now, job.status.phase, Reason.INVALID_SPEC, job.faults)
+    return refused.acknowledgement()

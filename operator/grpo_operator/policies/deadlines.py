@@ -89,8 +89,7 @@ def stall(observed: Observed, now: datetime) -> Decision | None:
         return None
     text = f"no step after step {status.progress.step} within {field} ({limit})"
     actions = (DumpStacks(), StopDriver(observed.attempt), DeleteCluster(observed.cluster.uid))
-    stalled = true(Reason.STALLED, text)
-    return next_attempt(observed, now, Reason.STALLED, text, *actions, stalled=stalled)
+    return next_attempt(observed, now, Reason.STALLED, text, *actions)
 
 
 def wake_for_deadlines(observed: Observed, decision: Decision, now: datetime) -> Decision:

@@ -73,7 +73,6 @@ def driver_active(observed: Observed, now: datetime) -> Decision | None:
         training.message,
         cluster_ready=cluster_ready(observed, now),
         training=training,
-        stalled=false(Reason.ADVANCING) if phase is Phase.RUNNING else None,
         changes=_head_uid(observed) | progress_fields(observed.progress) | recovered(observed),
     )
     return transition.decision(requeue_after=POLL_SECONDS)

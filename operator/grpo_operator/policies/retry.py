@@ -6,7 +6,7 @@ from hashlib import blake2b
 from grpo_trainer.spec import ConditionStatus, ConditionType, ExitCode, GRPOJobStatus, Phase
 
 from ..model.conditions import EVICTIONS, Reason, since
-from ..model.decision import Action, Decision, State, StopDriver, Transition, false, unknown
+from ..model.decision import Action, Decision, StopDriver, Transition, false, unknown
 from ..model.observed import Observed
 
 FIRST_BACKOFF = 10.0
@@ -34,7 +34,6 @@ def next_attempt(
     reason: Reason,
     message: str,
     *actions: Action,
-    stalled: State | None = None,
 ) -> Decision:
     """The current attempt ended: the next one, or Failed when `backoffLimit` is exceeded.
 
@@ -63,7 +62,6 @@ def next_attempt(
         text,
         cluster_ready=unknown(reason),
         training=false(reason, text),
-        stalled=stalled,
         changes={"attempt": observed.attempt + 1, **counted},
     )
     return transition.decision(*actions, requeue_after=0.0)

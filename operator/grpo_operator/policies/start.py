@@ -42,7 +42,9 @@ def backing_off(observed: Observed, now: datetime) -> Decision | None:
     wait = seconds_to_wait(observed, now)
     if wait <= 0:
         return None
-    transition = Transition(observed, now, Phase.RETRYING, Reason.BACKING_OFF)
+    failed = find_condition(observed.job.status, ConditionType.TRAINING)
+    assert failed is not None
+    transition = Transition(observed, now, Phase.RETRYING, failed.reason, failed.message)
     return transition.decision(requeue_after=wait)
 
 

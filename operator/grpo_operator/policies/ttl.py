@@ -2,9 +2,10 @@
 
 from datetime import datetime
 
-from grpo_trainer.spec import Phase
+from grpo_trainer.spec import ConditionType, GRPOJobStatus, Phase
 
-from ..model.decision import Action, Decision, DeleteCluster, DeleteJob
+from ..model.conditions import find_condition
+from ..model.decision import Action, Decision, DeleteCluster, DeleteJob, Transition
 from ..model.observed import Observed
 
 
@@ -28,7 +29,9 @@ def clean_up(observed: Observed, now: datetime) -> Decision:
         waits.append(left)
         if left == 0:
             actions.append(DeleteJob())
-    return Decision(job.status, tuple(actions), min(filter(None, waits), default=None))
+    return Decision(
+        _acknowledged(observed, now), tuple(actions), min(filter(None, waits), default=None)
+    )
 
 
 def _keep_seconds(observed: Observed) -> int:
@@ -42,3 +45,15 @@ def _seconds_left(observed: Observed, seconds: int | None, now: datetime) -> flo
     if seconds is None or ended is None:
         return None
     return max(0.0, seconds - (now - ended).total_seconds())
+
+
+def _acknowledged(observed: Observed, now: datetime) -> GRPOJobStatus:
+    """The status, after a change of the spec or an upgrade with the conditions of this version."""
+    status = observed.job.status
+    ended = find_condition(status, ConditionType.COMPLETE) or find_condition(
+        status, ConditionType.FAILED
+    )
+    if ended is None:
+        return status
+    transition = Transition(observed, now, status.phase, ended.reason, ended.message)
+    return transition.acknowledgement().status

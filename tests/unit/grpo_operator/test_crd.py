@@ -98,6 +98,30 @@ def test_types_bounds_and_defaults_are_those_of_the_records(path, expected):
     assert {key: at(path).get(key) for key in expected} == expected
 
 
+def test_every_field_has_a_description_for_kubectl_explain():
+    fields = [node for node in nodes(VERSION["schema"]["openAPIV3Schema"]) if node[0][-2:] != "[]"]
+    # The API server describes the metadata itself.
+    assert [path for path, node in fields if not node.get("description")] == ["metadata"]
+
+
+def test_numbers_have_a_format():
+    kinds = {"integer": "int64", "number": "double"}
+    for path, node in [*nodes(SPEC), *nodes(SCHEMA["status"])]:
+        if node.get("type") in kinds:
+            assert node["format"] == kinds[node["type"]], path
+
+
+def test_conditions_require_what_the_operator_always_writes():
+    condition = at("conditions", SCHEMA["status"])["items"]
+    assert condition["required"] == ["type", "status", "reason", "lastTransitionTime"]
+    assert condition["properties"]["reason"]["minLength"] == 1
+    assert "default" not in condition["properties"]["reason"]
+
+
+def test_a_new_job_has_a_status_that_has_observed_no_generation():
+    assert SCHEMA["status"]["default"] == {"phase": "Pending", "observedGeneration": 0}
+
+
 def test_descriptions_are_the_docstrings_of_the_fields():
     assert at("sampling.numGenerations")["description"] == "Completions per prompt (the group)."
 
@@ -153,8 +177,8 @@ def test_scale_and_status_are_subresources():
 
 def test_columns_read_fields_of_their_type():
     narrow = [c["name"] for c in VERSION["additionalPrinterColumns"] if "priority" not in c]
-    assert narrow == ["Phase", "Step", "Reward", "Samples/s", "Buffer", "Attempt", "Age"]
+    assert narrow == ["Phase", "Reason", "Step", "Reward", "Samples/s", "Buffer", "Attempt", "Age"]
     for column in VERSION["additionalPrinterColumns"]:
-        if column["jsonPath"].startswith(".status."):
+        if re.fullmatch(r"\.status\.[A-Za-z.]+", column["jsonPath"]):
             node = at(column["jsonPath"].removeprefix(".status."), SCHEMA["status"])
             assert node["type"] == column["type"], column["name"]

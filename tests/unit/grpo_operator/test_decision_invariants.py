@@ -16,8 +16,9 @@ from grpo_operator.controller.decide import decide
 from grpo_operator.model.decision import TERMINAL
 from grpo_operator.model.observed import Problem, RayJob, RayJobState, Role
 from grpo_trainer.spec import Condition, ConditionStatus, ConditionType, Phase
+from support.kstatus import CURRENT, FAILED, IN_PROGRESS, kstatus
 from support.observations import NOW, at, cluster, job, observed, pod, running, status
-from support.simulated_cluster import SimulatedCluster
+from support.simulated_cluster import SimulatedCluster, outcome
 
 ENDS = [(RayJobState.SUCCEEDED, 0), (RayJobState.STOPPED, None)]
 ENDS += [(RayJobState.FAILED, code) for code in (None, 1, 64, 75)]
@@ -27,6 +28,13 @@ TERMS = {
     "startupDeadlineSeconds": 600,
     "stallTimeoutSeconds": 300,
     "ttlSecondsAfterFinished": 60,
+}
+
+HEALTH = dict.fromkeys(Phase, IN_PROGRESS) | {
+    Phase.RUNNING: CURRENT,
+    Phase.SUSPENDED: CURRENT,
+    Phase.SUCCEEDED: CURRENT,
+    Phase.FAILED: FAILED,
 }
 
 
@@ -94,6 +102,14 @@ class AnyOrderOfEvents(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 10, 100, 1000]))
     def time_passes(self, seconds: int) -> None:
         self.world.now += timedelta(seconds=seconds)
+
+    @invariant()
+    def kstatus_reads_the_phase(self) -> None:
+        manifest = {
+            "metadata": {"generation": 1},
+            "status": self.world.status.model_dump(mode="json", by_alias=True),
+        }
+        assert kstatus(manifest) == HEALTH[self.world.status.phase]
 
     @invariant()
     def converges(self) -> None:
@@ -173,7 +189,7 @@ def test_decisions_about_arbitrary_observations_converge(data):
     }
     for _ in range(20):
         decision = decide(observed(job(state, **terms), **world), NOW)
-        assert state.phase not in TERMINAL or decision.status == state
+        assert state.phase not in TERMINAL or outcome(decision.status) == outcome(state)
         assert decision.requeue_after is None or decision.requeue_after >= 0
         if decision.status == state:
             break

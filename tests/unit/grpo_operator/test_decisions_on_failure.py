@@ -131,7 +131,8 @@ def test_a_run_without_a_step_is_dumped_stopped_and_started_over():
     decision = decide(seen, NOW)
     assert decision.actions == (DumpStacks(), StopDriver(1), DELETE)
     assert (decision.status.phase, decision.status.restarts) == (Phase.RETRYING, 1)
-    assert state_of(decision, "Stalled") == ("True", "Stalled")
+    assert state_of(decision, "Training") == ("False", "Stalled")
+    assert state_of(decision, "Ready") == ("False", "Stalled")
 
 
 @pytest.mark.parametrize(

@@ -30,14 +30,18 @@ from support.observations import (
 )
 
 
-def test_an_unreadable_spec_of_a_started_job_changes_only_a_condition():
+def test_an_unreadable_spec_of_a_started_job_changes_only_conditions_of_the_spec():
     subject = replace(job(running(), faults="spec.seed: Invalid value: -1"), generation=2)
     decision = decide(observed(subject, ray_jobs=(ray_job(),)), NOW)
     assert decision.actions == ()
     assert state_of(decision, "Accepted") == ("False", "InvalidSpec")
-    others = [c for c in decision.status.conditions if c.type != "Accepted"]
-    assert others == [c for c in subject.status.conditions if c.type != "Accepted"]
-    unchanged = {"conditions": subject.status.conditions}
+    changed = {"Accepted", "Ready", "Reconciling", "Stalled"}
+    others = [c for c in decision.status.conditions if c.type not in changed]
+    assert others == [c for c in subject.status.conditions if c.type not in changed]
+    unchanged = {
+        "conditions": subject.status.conditions,
+        "observed_generation": subject.status.observed_generation,
+    }
     assert decision.status.model_copy(update=unchanged) == subject.status
     readable = decide(observed(job(decision.status), ray_jobs=(ray_job(),)), NOW)
     assert state_of(readable, "Accepted") == ("True", "Valid")

@@ -44,9 +44,13 @@ class GRPOJobSpec(Record):
     """A training run. In a cluster only the fields in `MUTABILITY` may change."""
 
     model: ModelSpec = ModelSpec()
+    """The model that is trained."""
     dataset: DatasetSpec = DatasetSpec()
+    """The prompts and their reference answers."""
     evaluation: EvaluationSpec = EvaluationSpec()
+    """Evaluations during the run."""
     algorithm: AlgorithmSpec = AlgorithmSpec()
+    """Advantage, loss and optimizer."""
     num_episodes: PositiveInt = 1
     """Passes over the data set."""
     max_steps: PositiveInt | None = None
@@ -54,20 +58,29 @@ class GRPOJobSpec(Record):
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 42
     """Seed of the order of the prompts, of the sampling and of all other random numbers."""
     reward: RewardSpec = RewardSpec()
+    """How completions are scored."""
     environment: EnvironmentSpec | None = None
     """Environment that answers the model over several turns and scores the episode; a completion
     is a single turn when absent."""
     sampling: SamplingSpec = SamplingSpec()
+    """How completions are sampled."""
     batch: BatchSpec = BatchSpec()
+    """Sizes of the batches of sampling and training."""
     buffer: BufferSpec = BufferSpec()
+    """The buffer of scored groups between producers and consumers."""
     producers: ProducersSpec = ProducersSpec()
+    """The pool of inference pods."""
     consumers: ConsumersSpec = ConsumersSpec()
+    """The pool of training pods."""
     head: HeadSpec = HeadSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
+    """When checkpoints are written, and how many are kept."""
     rollouts: RolloutLogSpec = RolloutLogSpec()
+    """The log of sampled completions."""
     storage: StorageSpec | None = None
     """Volume of the run directory; required in a cluster."""
     tracking: TrackingSpec = TrackingSpec()
+    """Experiment trackers."""
 
     suspend: bool = False
     """Write a checkpoint and delete the pods; resume when it is false again."""
