@@ -1,11 +1,12 @@
 """The chart's defaults for the pods of all jobs, from the operator's environment."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
 from grpo_trainer.spec.base import Record
 from grpo_trainer.spec.cluster import EnvVar, NamedRef, ResourcesSpec, TolerationSpec
+from grpo_trainer.spec.kubernetes import LabelKey, LabelValue, ObjectName, QueueName
 
 from .model.observed import Role
 
@@ -22,15 +23,34 @@ class JobDefaults(Record):
     """Added to those of the spec."""
     tolerations: tuple[TolerationSpec, ...] = ()
     """Added to those of the spec."""
-    runtime_class_name: str | None = None
-    """Overridden by a podTemplate."""
-    labels: dict[str, str] = Field(default_factory=dict)
-    """Labels of the RayCluster and of all pods."""
-    annotations: dict[str, str] = Field(default_factory=dict)
-    """Annotations of the RayCluster and of all pods."""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """Overridden by a podTemplate, as the next four."""
+    runtime_class_name: ObjectName | None = None
+    scheduler_name: ObjectName | None = None
+    priority_class_name: ObjectName | None = None
+    """Overridden by the spec's."""
+    pod_security_context: dict[str, Any] | None = None
+    """Replaces the one that runs all pods with user and group 1000."""
+    queue_name: QueueName | None = None
+    """LocalQueue of Kueue of jobs that name none."""
+    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
+    """Labels of the RayCluster and of all pods; those of the spec override them by key."""
+    annotations: dict[LabelKey, str] = Field(default_factory=dict)
+    """Annotations of the RayCluster and of all pods; those of the spec override them by key."""
+    allowed_keys: tuple[str, ...] = ()
+    """Keys of labels and annotations that jobs may set, with `*` for any characters at the end; all
+    that the API accepts when empty."""
     head: ResourcesSpec = ResourcesSpec(requests={"cpu": "500m", "memory": "1Gi"})
     """Resources of a head whose spec has none; no memory limit, since the driver's use depends on
     the model."""
+
+    def allows(self, key: str) -> bool:
+        """Whether a job may set a label or annotation."""
+        if not self.allowed_keys:
+            return True
+        exact = key in self.allowed_keys
+        begins = tuple(allowed[:-1] for allowed in self.allowed_keys if allowed.endswith("*"))
+        return exact or key.startswith(begins)
 
     def head_resources(self, role: Role) -> Object:
         """Default resources of a pod of this role."""

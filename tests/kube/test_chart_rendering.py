@@ -73,7 +73,11 @@ SWITCHES = {
         "jobDefaults": {
             "env": [{"name": "HF_ENDPOINT", "value": "http://hub"}],
             "runtimeClassName": "nvidia",
+            "imagePullPolicy": "Always",
+            "queueName": "default",
+            "podSecurityContext": {"runAsNonRoot": True},
             "labels": {"cost-center": "rl"},
+            "allowedKeys": ["team"],
         },
     },
     "monitors": {

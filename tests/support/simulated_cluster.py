@@ -100,7 +100,9 @@ class SimulatedCluster:
                 assert self.status.phase not in TERMINAL
                 self.serial += 1
                 queued = "queueName" in self.fields
-                self.cluster = cluster(uid=f"cluster-{self.serial}", suspended=queued)
+                self.cluster = cluster(
+                    uid=f"cluster-{self.serial}", suspended=queued, queued=queued
+                )
             case DeleteCluster(uid):
                 assert self.cluster is not None
                 assert uid == self.cluster.uid

@@ -37,6 +37,7 @@ from ..model.resources import (
 from ..policies.volumes import claim_name
 from ..render import claim, config_map, network_policy, ray_cluster, scale_patch, secret
 from ..render.merge import Object
+from ..render.metadata import KeyNotAllowedError
 from ..settings import Settings
 from .observe import Observer
 
@@ -92,6 +93,8 @@ class Actor:
         node_claim = await self._node_claim(job)
         try:
             cluster = ray_cluster(job, self.settings, node_claim)
+        except KeyNotAllowedError as error:
+            raise ActionRefusedError(Problem("KeyNotAllowed", str(error))) from error
         except ValueError as error:
             raise ActionRefusedError(Problem("InvalidPodTemplate", str(error))) from error
         volume, access = claim(job), self.settings.network_access

@@ -7,7 +7,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..model.observed import Cluster, Job, Pod
-from ..model.parsing import Object, owner_key, owner_uid, parse_cluster, parse_job, parse_pod
+from ..model.parsing import (
+    Object,
+    managed_by_others,
+    owner_key,
+    owner_uid,
+    parse_cluster,
+    parse_job,
+    parse_pod,
+)
 from ..model.resources import CLUSTERS, JOBS, PODS, Resource
 
 Key = tuple[str, str]
@@ -57,7 +65,8 @@ class Cache:
     def put(self, resource: Resource, raw: Object) -> Key | None:
         """Store an object, unless a newer version is cached.
 
-        Returns the job to reconcile; None when nothing has changed that a decision depends on.
+        Returns the job to reconcile; None when nothing has changed that a decision depends on, and
+        for a job that another controller manages, which is not stored.
         The version is recorded before the object is parsed, so that one that cannot be parsed does
         not count as missed.
         """
@@ -70,6 +79,8 @@ class Cache:
             return None
         self._versions[resource][name] = version
         if resource is JOBS:
+            if managed_by_others(raw):
+                return key if self._jobs.pop(key, None) is not None else None
             self._jobs[key] = parse_job(raw, self._jobs.get(key))
             return key
         child = parse_cluster(raw) if resource is CLUSTERS else parse_pod(raw)

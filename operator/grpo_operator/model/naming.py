@@ -10,12 +10,16 @@ UID_LABEL = f"{API_GROUP}/job-uid"
 ROLE_LABEL = f"{API_GROUP}/role"
 CLAIM_LABEL = f"{API_GROUP}/claim"
 """On pods with a claim that one node at a time can mount: they have to meet on it."""
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+KUEUE_DOMAIN = "kueue.x-k8s.io/"
+QUEUE_LABEL = f"{KUEUE_DOMAIN}queue-name"
 CLUSTER_LABEL = "ray.io/cluster"
 GROUP_LABEL = "ray.io/group"
 CONTAINER = "ray"
 """Name of the container of every pod."""
 MANAGED_BY = {"app.kubernetes.io/managed-by": "grpo-operator", "app.kubernetes.io/name": "grpojob"}
+
+CONTROLLER = f"{API_GROUP}/grpo-operator"
+"""The operator in `spec.managedBy`."""
 
 _MAX_LABEL_VALUE = 63
 MAX_CLUSTER_NAME = 53

@@ -87,6 +87,8 @@ class Cluster:
     """Producers that it requests."""
     service: str | None
     """Name of the head's Service, once KubeRay has made it."""
+    queued: bool = False
+    """Whether it has the label of a Kueue queue, whoever set it: then its size is fixed."""
     problem: Problem | None = None
     """Pods that KubeRay could not create."""
 
@@ -156,11 +158,14 @@ class Observed:
     def producers(self) -> int:
         """The number of producers that the cluster should request.
 
+        Kueue reserved quota for the pods that were requested, so a queued cluster keeps its size.
         With autoscale the number that the driver asks for; while it does not respond, unchanged.
         """
         spec = self.job.spec
         assert spec is not None
         scale = spec.producers.autoscale
+        if self.cluster is not None and self.cluster.queued:
+            return self.cluster.producers
         if scale is None:
             return spec.producers.replicas
         count = spec.producers.replicas if self.cluster is None else self.cluster.producers

@@ -21,7 +21,7 @@ from grpo_trainer.spec.faults import required
 
 from .conditions import since
 from .lenient import read_leniently
-from .naming import CONTAINER, JOB_LABEL, UID_LABEL, attempt_of
+from .naming import CONTAINER, CONTROLLER, JOB_LABEL, QUEUE_LABEL, UID_LABEL, attempt_of
 from .observed import Cluster, Job, Pod, Problem, RayJob, RayJobState, Role
 
 Object = Mapping[str, Any]
@@ -48,6 +48,11 @@ def owner_key(raw: Object) -> tuple[str, str] | None:
 def owner_uid(raw: Object) -> str:
     """UID of the job that a child's labels name."""
     return str(raw["metadata"].get("labels", {}).get(UID_LABEL, ""))
+
+
+def managed_by_others(raw: Object) -> bool:
+    """Whether a job's `spec.managedBy`, which never changes, names another controller."""
+    return bool(raw.get("spec", {}).get("managedBy", CONTROLLER) != CONTROLLER)
 
 
 def parse_job(raw: Object, known: Job | None = None) -> Job:
@@ -137,6 +142,7 @@ def parse_cluster(raw: Object) -> Cluster:
         deleting="deletionTimestamp" in metadata,
         suspended=bool(spec.get("suspend", False)),
         producers=groups.get(str(Role.PRODUCER), {}).get("replicas", 0),
+        queued=QUEUE_LABEL in metadata.get("labels", {}),
         service=_service(status.get("head", {}).get("serviceName")),
         problem=next(failures, None),
     )

@@ -12,12 +12,9 @@ _SCALED_PHASES = (Phase.STARTING, Phase.RUNNING, Phase.RETRYING)
 
 
 def scaling(observed: Observed, decision: Decision, now: datetime) -> Decision:
-    """The decision, with a change of the number of producers where a cluster remains.
-
-    Kueue reserved quota for the pods that were requested, so a queued cluster keeps its size.
-    """
+    """The decision, with a change of the number of producers where a cluster remains."""
     spec, cluster = observed.job.spec, observed.cluster
-    if spec is None or cluster is None or cluster.deleting or spec.queue_name:
+    if spec is None or cluster is None or cluster.deleting:
         return decision
     deleting = any(isinstance(action, DeleteCluster) for action in decision.actions)
     if deleting or decision.status.phase not in _SCALED_PHASES:

@@ -2,10 +2,10 @@
 
 from grpo_trainer.spec import GRPOJobSpec
 
-from ..model.naming import QUEUE_LABEL, job_labels
 from ..model.observed import Job, Role
 from ..settings import Settings
 from .merge import Object
+from .metadata import cluster_metadata
 from .objects import metadata
 from .pods import pod_template
 
@@ -13,11 +13,11 @@ API_VERSION = "ray.io/v1"
 
 
 def ray_cluster(job: Job, settings: Settings, node_claim: str | None = None) -> Object:
-    """The RayCluster. Only it has Kueue's label: on pods it would reserve quota twice.
+    """The RayCluster.
 
     `node_claim` is the claim if only one node at a time can mount it.
 
-    Raises ValueError for a pod template that cannot be merged.
+    Raises KeyNotAllowedError, and ValueError for a pod template that cannot be merged.
     """
     spec = job.spec
     assert spec is not None
@@ -26,15 +26,10 @@ def ray_cluster(job: Job, settings: Settings, node_claim: str | None = None) -> 
         "rayStartParams": {"dashboard-host": "0.0.0.0", "num-cpus": "0"},
         "template": pod_template(job, Role.HEAD, settings, node_claim),
     }
-    defaults = settings.defaults
-    labels = {**defaults.labels, **job_labels(job.name, job.uid)}
-    if spec.queue_name is not None:
-        labels[QUEUE_LABEL] = spec.queue_name
     return {
         "apiVersion": API_VERSION,
         "kind": "RayCluster",
-        "metadata": metadata(job, labels=labels)
-        | ({"annotations": dict(defaults.annotations)} if defaults.annotations else {}),
+        "metadata": metadata(job) | cluster_metadata(job, settings.defaults),
         "spec": {
             "rayVersion": settings.images.ray_version,
             "enableInTreeAutoscaling": False,

@@ -1,7 +1,6 @@
 """The objects beside a cluster: the claim, the spec for the trainer, Ray's token."""
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -21,7 +20,6 @@ _DIGEST_DIGITS = 10
 def metadata(
     job: Job,
     *,
-    labels: Mapping[str, str] | None = None,
     owned: bool = True,
     content: Any = None,
 ) -> Object:
@@ -41,7 +39,7 @@ def metadata(
     common: Object = {
         "name": child_name(job.name, job.uid) + (f"-{_digest(content)}" if content else ""),
         "namespace": job.namespace,
-        "labels": dict(labels or job_labels(job.name, job.uid)),
+        "labels": job_labels(job.name, job.uid),
     }
     return common | ({"ownerReferences": [owner]} if owned else {})
 

@@ -7,18 +7,12 @@ from grpo_trainer.spec.base import Record
 from grpo_trainer.spec.cluster import ConsumersSpec, PodPoolSpec, ProducersSpec
 
 from ..model.images import find_image, pool_of, with_pinned_image
-from ..model.naming import (
-    CLAIM_LABEL,
-    CONTAINER,
-    ROLE_LABEL,
-    child_name,
-    claim_label,
-    job_labels,
-)
+from ..model.naming import CLAIM_LABEL, CONTAINER, child_name, claim_label
 from ..model.observed import Job, Role
 from ..settings import DASHBOARD_PORT, DRIVER_PORT, Settings
 from .environment import CONFIG_DIR, VOLUME_DIR, environment
 from .merge import Object, strategic_merge
+from .metadata import own_pod_labels, pod_metadata
 from .objects import config_map
 from .resources import with_equal_view
 
@@ -27,6 +21,14 @@ _GRACE_SECONDS = 30
 _KEPT_ATTEMPTS = 3
 """Attempts on new pods whose logs the volume keeps."""
 _USER = 1000
+_SECURITY_CONTEXT: Object = {
+    "runAsNonRoot": True,
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+    "fsGroup": _USER,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 
 _HEAD_PORTS = {
     "gcs-server": 6379,
@@ -41,26 +43,19 @@ def pod_template(job: Job, role: Role, settings: Settings, node_claim: str | Non
 
     `node_claim` is the claim if only one node at a time can mount it: all pods have to be there.
 
-    Raises ValueError for a patch that cannot be merged.
+    Raises KeyNotAllowedError, and ValueError for a patch that cannot be merged.
     """
     assert job.spec is not None
     pool = pool_of(job.spec, role)
-    defaults = settings.defaults
-    common = {"labels": defaults.labels, "annotations": defaults.annotations}
     base = {
-        "metadata": {kind: dict(given) for kind, given in common.items() if given},
+        "metadata": pod_metadata(job, settings.defaults),
         "spec": _pod_spec(job, job.spec, pool, role, settings) | _on_one_node(node_claim),
     }
     # Our labels come last: the operator selects the pods by them.
-    labels = {"metadata": {"labels": _labels(job, role, node_claim)}}
+    labels = {"metadata": {"labels": own_pod_labels(job, role, node_claim)}}
     merged = strategic_merge(strategic_merge(base, pool.pod_template), labels)
     run = with_pinned_image(merged, find_image(job.status.images, role))
     return with_equal_view(run, CONTAINER, settings.defaults.head_resources(role))
-
-
-def _labels(job: Job, role: Role, node_claim: str | None) -> dict[str, str]:
-    claim = {CLAIM_LABEL: claim_label(node_claim)} if node_claim is not None else {}
-    return {**job_labels(job.name, job.uid), ROLE_LABEL: str(role), **claim}
 
 
 def _on_one_node(node_claim: str | None) -> Object:
@@ -97,7 +92,8 @@ def _pod_spec(
         "tolerations": _plain(defaults.tolerations, pool.tolerations),
         "imagePullSecrets": _plain(defaults.image_pull_secrets, spec.image_pull_secrets),
         "runtimeClassName": defaults.runtime_class_name,
-        "priorityClassName": spec.priority_class_name,
+        "schedulerName": defaults.scheduler_name,
+        "priorityClassName": spec.priority_class_name or defaults.priority_class_name,
         "serviceAccountName": spec.service_account_name,
     }
     return {
@@ -108,14 +104,9 @@ def _pod_spec(
             # Ray's object store is in shared memory, of which a container has 64 MiB by default.
             {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
         ],
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": _SECURITY_CONTEXT
+        if defaults.pod_security_context is None
+        else defaults.pod_security_context,
         "automountServiceAccountToken": spec.service_account_name is not None,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _GRACE_SECONDS
@@ -135,6 +126,7 @@ def _container(
     container: Object = {
         "name": CONTAINER,
         "image": pool.image or _default_image(job, spec, role, settings),
+        "imagePullPolicy": settings.defaults.image_pull_policy,
         "workingDir": VOLUME_DIR,
         "env": environment(job, spec, settings.defaults.env) + _pod_variables(spec, role),
         "envFrom": [source.plain() for source in spec.env_from],

@@ -51,6 +51,30 @@ def cache():
     return Cache()
 
 
+def test_a_job_that_another_controller_manages_is_not_there_but_not_missed(cache):
+    other = raw_job(version=3)
+    other["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    assert cache.put(JOBS, other) is None
+    assert cache.job(KEY) is None
+    assert cache.keys() == ()
+    assert cache.version(JOBS, KEY) == 3
+
+
+def test_a_job_that_names_the_operator_is_its_own(cache):
+    own = raw_job()
+    own["spec"]["managedBy"] = "grpo-operator.io/grpo-operator"
+    assert cache.put(JOBS, own) == KEY
+    assert cache.job(KEY).spec is not None
+
+
+def test_a_job_that_was_replaced_by_one_of_another_controller_is_forgotten(cache):
+    cache.put(JOBS, raw_job(version=1))
+    other = raw_job(version=2)
+    other["spec"]["managedBy"] = "example.com/other"
+    assert cache.put(JOBS, other) == KEY
+    assert cache.job(KEY) is None
+
+
 def test_everything_belongs_to_its_job(cache):
     assert cache.put(JOBS, raw_job()) == KEY
     assert cache.put(CLUSTERS, child("c")) == KEY

@@ -200,8 +200,18 @@ def test_producers_are_scaled_while_the_run_continues():
 
 
 def test_a_queued_cluster_is_not_scaled():
+    """Kueue itself may have set the label, so the spec need not name a queue."""
+    subject = job(running(), producers={"replicas": 5})
+    seen = observed(subject, cluster=cluster(queued=True), ray_jobs=(ray_job(),))
+    decision = decide(seen, NOW)
+    assert decision.actions == ()
+    assert decision.status.workers.producers_desired == 2
+
+
+def test_a_cluster_without_a_queues_label_is_scaled_whatever_the_spec_says():
     subject = job(running(), producers={"replicas": 5}, queueName="gpus")
-    assert decide(observed(subject, ray_jobs=(ray_job(),)), NOW).actions == ()
+    seen = observed(subject, cluster=cluster(queued=False), ray_jobs=(ray_job(),))
+    assert decide(seen, NOW).actions == (ScaleProducers(5),)
 
 
 @pytest.mark.parametrize("phase", [Phase.SUCCEEDED, Phase.FAILED])

@@ -132,3 +132,23 @@ def test_the_charts_labels_are_on_cluster_and_pods_and_cannot_replace_ours():
 def test_invalid_defaults_name_the_variable_and_the_field():
     with pytest.raises(ValueError, match=r"GRPO_JOB_DEFAULTS: Invalid value: .*tolerationz"):
         JobDefaults.parse("GRPO_JOB_DEFAULTS", '{"tolerationz": []}')
+
+
+def test_the_chart_sets_pull_policy_scheduler_and_priority():
+    defaults = JobDefaults(
+        image_pull_policy="Always", scheduler_name="volcano", priority_class_name="batch"
+    )
+    assert container(defaults=defaults)["imagePullPolicy"] == "Always"
+    for fields, priority in (({}, "batch"), ({"priorityClassName": "urgent"}, "urgent")):
+        pod = pod_template(job(**fields), Role.PRODUCER, Settings(defaults=defaults))["spec"]
+        assert (pod["schedulerName"], pod["priorityClassName"]) == ("volcano", priority)
+
+
+def test_a_security_context_of_the_chart_replaces_the_fixed_user():
+    """OpenShift assigns user and group itself, and refuses fixed ones."""
+    given = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    defaults = JobDefaults(pod_security_context=given)
+    for role in Role:
+        pod = pod_template(job(), role, Settings(defaults=defaults))["spec"]
+        assert pod["securityContext"] == given
+    assert pod_template(job(), Role.HEAD, Settings())["spec"]["securityContext"]["fsGroup"] == 1000

@@ -25,7 +25,7 @@ from .cluster import (
 )
 from .environment import EnvironmentSpec
 from .evaluation import EvaluationSpec
-from .kubernetes import ObjectName, QueueName
+from .kubernetes import ControllerName, LabelKey, LabelValue, ObjectName, QueueName
 from .reward import RewardSpec
 from .rules import broken_rules
 from .training import (
@@ -104,6 +104,14 @@ class GRPOJobSpec(Record):
     ttl_seconds_after_finished: NonNegativeInt | None = None
     """Seconds from its end to the deletion of the GRPOJob; never when absent."""
 
+    managed_by: ControllerName | None = None
+    """Controller that runs the job, as in batch Job: the operator ignores jobs of others. The
+    operator when absent or grpo-operator.io/grpo-operator."""
+    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
+    """Labels of the RayCluster and of all pods, for schedulers, costs and policies. Those of Kueue
+    are on the RayCluster alone."""
+    annotations: dict[LabelKey, str] = Field(default_factory=dict)
+    """Annotations of the RayCluster and of all pods."""
     queue_name: QueueName | None = None
     """LocalQueue of Kueue."""
     priority_class_name: ObjectName | None = None

@@ -27,6 +27,8 @@ INTEGER = "^[0-9]+$"
 KEY = "^[-._a-zA-Z0-9]+$"
 VARIABLE = "^[A-Za-z_][A-Za-z0-9_]*$"
 PART_NAME = "^[A-Za-z][-A-Za-z0-9_]*$"
+# As that of a batch Job.
+CONTROLLER = rf"^{_SUBDOMAIN}/[-A-Za-z0-9._~/]+$"
 VARIABLE_PREFIX = "^([-._a-zA-Z][-._a-zA-Z0-9]*)?$"
 # Empty values have a meaning: no storage class, every taint.
 CLASS_OR_EMPTY = f"^({_SUBDOMAIN})?$"
@@ -54,6 +56,7 @@ MEANINGS: Mapping[str, str] = {
     KEY: "letters, digits, '-', '_' and '.'",
     VARIABLE: "letters, digits and '_', not beginning with a digit",
     PART_NAME: "letters, digits, '-' and '_', beginning with a letter",
+    CONTROLLER: "a path with a domain such as example.com/controller",
     VARIABLE_PREFIX: "letters, digits, '-', '_' and '.', not beginning with a digit",
 }
 """What each pattern accepts, for messages."""
@@ -70,6 +73,7 @@ Accelerator = Annotated[str, StringConstraints(pattern=ACCELERATOR, max_length=3
 Key = Annotated[str, StringConstraints(pattern=KEY, max_length=253)]
 VariableName = Annotated[str, StringConstraints(pattern=VARIABLE)]
 VariablePrefix = Annotated[str, StringConstraints(pattern=VARIABLE_PREFIX)]
+ControllerName = Annotated[str, StringConstraints(pattern=CONTROLLER, max_length=63)]
 Quantity = Annotated[str, Field(pattern=QUANTITY, max_length=64)]
 
 _SUFFIXES = {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .cluster import Backend, ConsumerBackend, WeightUpdate
 from .environment_rules import ENVIRONMENT_RULES
 from .faults import Fault, FaultKind, invalid
+from .metadata_rules import METADATA_RULES
 from .pod_rules import POD_RULES
 from .reward_rules import REWARD_RULES
 from .rule import Operand, Rule, at_most, field, field_value, less_than, multiple
@@ -232,6 +233,7 @@ RULES: tuple[Rule, ...] = (
     *(*_CONSUMERS, *_BATCH, *_ALGORITHM, *REWARD_RULES, *_PRODUCERS, *_CLUSTER),
     *ENVIRONMENT_RULES,
     *POD_RULES,
+    *METADATA_RULES,
 )
 
 
