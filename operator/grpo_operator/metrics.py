@@ -92,6 +92,12 @@ class Metrics:
             "Namespaces to serve that cannot be read: deleted, or without the operator's Role",
             registry=registry,
         )
+        self.refused_namespaces = Gauge(
+            f"{_PREFIX}refused_namespaces",
+            "1 for each namespace whose jobs are ignored, because another release serves it",
+            ["job_namespace"],
+            registry=registry,
+        )
         self.leader = Gauge(f"{_PREFIX}leader", "1 on the leader", registry=registry)
 
     def waiting(self) -> AbstractContextManager[object]:

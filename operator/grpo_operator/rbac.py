@@ -37,6 +37,11 @@ RULES: dict[tuple[str, str], tuple[str, ...]] = {
 }
 """Rights in every namespace it serves."""
 
+CLAIM_RULES: dict[tuple[str, str], tuple[str, ...]] = {
+    (LEASES.group, "leases"): ("create", "get", "update"),
+}
+"""Rights there on the Lease by which a release claims the namespace, by its name CLAIM_LEASE."""
+
 OWN_RULES: dict[tuple[str, str], tuple[str, ...]] = {
     (LEASES.group, "leases"): ("create", "get", "update"),
     (SECRETS.group, "secrets"): ("create", "get"),

@@ -57,6 +57,11 @@ class Settings:
         """Base URL of one port of a head."""
         return self.head_url_template.format(namespace=namespace, service=service, port=port)
 
+    @property
+    def release(self) -> str:
+        """Name of this release among all of a cluster; its replicas share it."""
+        return f"{self.lease_namespace}/{self.lease_name}"
+
     @classmethod
     def from_environment(cls, env: Mapping[str, str] = os.environ) -> "Settings":
         """Read GRPO_* and POD_* variables.

@@ -3,7 +3,7 @@
 import base64
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import yaml
 from kubernetes.aio import client
 
-from grpo_operator.rbac import OWN_RULES, Rules
+from grpo_operator.model.naming import CLAIM_LEASE
+from grpo_operator.rbac import CLAIM_RULES, OWN_RULES, RULES, Rules
 
 Object = dict[str, Any]
 
@@ -24,11 +25,20 @@ def policy_rules(rules: Rules) -> list[dict[str, list[str]]]:
     ]
 
 
+def served_policy_rules() -> list[dict[str, list[str]]]:
+    """The rights in a namespace that the operator serves."""
+    return [*policy_rules(RULES), *_named(CLAIM_RULES, {"leases": CLAIM_LEASE})]
+
+
 def own_policy_rules(lease: str) -> list[dict[str, list[str]]]:
-    """OWN_RULES for a Lease of this name; RBAC cannot restrict `create` to a name."""
-    names = {"leases": lease, "secrets": f"{lease}-key"}
+    """OWN_RULES for a Lease of this name."""
+    return _named(OWN_RULES, {"leases": lease, "secrets": f"{lease}-key"})
+
+
+def _named(rules: Rules, names: Mapping[str, str]) -> list[dict[str, list[str]]]:
+    """Rules for objects of these names, but for `create`, which RBAC cannot restrict to a name."""
     found = []
-    for (group, resource), (create, *others) in OWN_RULES.items():
+    for (group, resource), (create, *others) in rules.items():
         rule = {"apiGroups": [group], "resources": [resource]}
         found.append({**rule, "verbs": [create]})
         found.append({**rule, "resourceNames": [names[resource]], "verbs": others})

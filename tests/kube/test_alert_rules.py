@@ -102,6 +102,7 @@ ENDED = operator("jobs", phase="Succeeded")
 FAILED = operator("failed_jobs", job_namespace="team", grpojob="a")
 FAILED_BEFORE = operator("failed_jobs", job_namespace="team", grpojob="b")
 UNSERVED = operator("unserved_namespaces")
+CLAIMED = operator("refused_namespaces", job_namespace="lab")
 ERRORS = operator("reconcile_errors_total", reason="Forbidden")
 SILENT = operator("silent_heads", job_namespace="team", grpojob="a")
 RETRIES = operator("retries_total", reason="HeadLost")
@@ -197,6 +198,8 @@ CASES = [
     ),
     fires("GRPOOperatorNamespaceUnserved", "one for an hour", {UNSERVED: "0x60 1x59"}),
     silent("GRPOOperatorNamespaceUnserved", "one for a moment", {UNSERVED: "0x115 1x4"}),
+    fires("GRPOOperatorNamespaceClaimed", "two releases", {CLAIMED: "1x120"}),
+    silent("GRPOOperatorNamespaceClaimed", "the first is gone", {CLAIMED: "1x60 stale _x59"}),
     fires("GRPOJobsRetrying", "five at once, the first ever", {RETRIES: "_x100 5x19"}),
     fires("GRPOJobsRetrying", "one every ten minutes", {RETRIES: "1+0.1x120"}),
     silent("GRPOJobsRetrying", "two of them", {RETRIES: "_x100 2x19"}),

@@ -92,6 +92,9 @@ SINGLE_FIELDS = [
     ("env", [{"name": "1X", "value": "y"}], "should match"),
     ("env", [{"name": "X"}, {"name": "X"}], "Duplicate value"),
     ("env", [{"value": "y"}], "Required value"),
+    ("labels", {"a b": "c"}, "keys must be a label key"),
+    ("labels", {"a": "b c"}, "should match"),
+    ("managedBy", "other", "should match"),
     ("backoffLimit", -1, "greater than or equal to 0"),
     ("activeDeadlineSeconds", 0, "greater than or equal to 1"),
     ("suspend", "maybe", "must be of type boolean"),
@@ -131,6 +134,9 @@ ACROSS_FIELDS = [
     {"head": {"tolerations": [{"key": "a", "tolerationSeconds": 3}]}},
     {"env": [{"name": "A", "valueFrom": {}}]},
     {"envFrom": [{}]},
+    {"labels": {"ray.io/cluster": "other"}},
+    {"labels": {"kueue.x-k8s.io/queue-name": "gpus"}},
+    {"annotations": {"app.kubernetes.io/name": "other"}},
 ]
 
 

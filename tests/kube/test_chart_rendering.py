@@ -17,10 +17,9 @@ import pytest
 import yaml
 
 from grpo_operator.access import NetworkAccess
-from grpo_operator.rbac import RULES
 from grpo_operator.render import ray_cluster
 from grpo_operator.settings import DRIVER_PORT, Images, Settings
-from kube.accounts import own_policy_rules, policy_rules
+from kube.accounts import own_policy_rules, served_policy_rules
 from support.helm_chart import (
     CHART,
     DEFINITION,
@@ -164,7 +163,7 @@ def test_a_release_of_the_longest_name_has_valid_names():
 
 def test_the_operator_has_its_rights_in_the_cluster_and_in_its_own_namespace_for_the_lease():
     objects = render()
-    assert of_kind(objects, "ClusterRole", "-grpo-operator")["rules"] == policy_rules(RULES)
+    assert of_kind(objects, "ClusterRole", "-grpo-operator")["rules"] == served_policy_rules()
     lease = of_kind(objects, "Role", "-lease")
     assert lease["rules"] == own_policy_rules("release-grpo-operator")
     assert lease["metadata"]["namespace"] == "ops"
@@ -176,7 +175,7 @@ def test_with_namespaces_the_operator_has_its_rights_there_and_nowhere_else():
     for kind in ("Role", "RoleBinding"):
         namespaces = [o["metadata"]["namespace"] for o in roles if o["kind"] == kind]
         assert namespaces == ["lab", "prod"]
-    assert all(o["rules"] == policy_rules(RULES) for o in roles if o["kind"] == "Role")
+    assert all(o["rules"] == served_policy_rules() for o in roles if o["kind"] == "Role")
     assert not [o for o in objects if o["kind"].startswith("ClusterRole")]
 
 

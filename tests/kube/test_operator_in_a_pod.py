@@ -8,8 +8,13 @@ from pathlib import Path
 
 from kubernetes.aio import client, config
 
-from grpo_operator.rbac import RULES
-from kube.accounts import ServiceAccount, own_policy_rules, pod_files, policy_rules, write_token
+from kube.accounts import (
+    ServiceAccount,
+    own_policy_rules,
+    pod_files,
+    served_policy_rules,
+    write_token,
+)
 from kube.fake_ray import FakeRay
 from kube.harness import Cluster
 from kube.operator_harness import CLUSTERS, Jobs, manifest, running_operator
@@ -38,7 +43,7 @@ async def test_it_logs_in_with_its_service_account_and_follows_the_token(
     for name in ("first", "second"):
         await core.create_namespaced_secret(jobs.namespace, {"metadata": {"name": name}})
     account = await ServiceAccount.create(jobs.api, jobs.namespace)
-    await account.grant([*policy_rules(RULES), *own_policy_rules("grpo-operator")])
+    await account.grant([*served_policy_rules(), *own_policy_rules("grpo-operator")])
     token = await account.token("first")
     files = pod_files(cluster.kubeconfig, tmp_path / "account", token)
     service = {

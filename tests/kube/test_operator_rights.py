@@ -12,7 +12,7 @@ import pytest
 from kubernetes.aio import client
 
 from grpo_operator.rbac import OWN_RULES, RULES
-from kube.accounts import ServiceAccount, own_policy_rules, policy_rules
+from kube.accounts import ServiceAccount, own_policy_rules, served_policy_rules
 from kube.api_proxy import ApiProxy
 from kube.fake_ray import FakeRay
 from kube.harness import Cluster, until
@@ -30,10 +30,10 @@ async def allowed(account: ServiceAccount, scope: str) -> AsyncIterator[None]:
     """Inside the block the account has the rights of an operator of one namespace, or of all."""
     await account.grant(own_policy_rules("grpo-operator"))
     if scope == "all namespaces":
-        async with account.granted_everywhere(policy_rules(RULES)):
+        async with account.granted_everywhere(served_policy_rules()):
             yield
     else:
-        await account.grant(policy_rules(RULES))
+        await account.grant(served_policy_rules())
         yield
 
 
@@ -95,9 +95,14 @@ async def test_its_role_allows_exactly_what_it_does(
 async def test_a_missing_right_is_in_the_status_and_used_once_it_is_granted(
     cluster: Cluster, jobs: Jobs, ray: FakeRay, account: ServiceAccount, tmp_path: Path
 ):
-    rayclusters = ("ray.io", "rayclusters")
-    less = RULES | {rayclusters: tuple(verb for verb in RULES[rayclusters] if verb != "create")}
-    await account.grant([*policy_rules(less), *own_policy_rules("grpo-operator")])
+    rights = [*served_policy_rules(), *own_policy_rules("grpo-operator")]
+    less = [
+        rule | {"verbs": [verb for verb in rule["verbs"] if verb != "create"]}
+        if rule["resources"] == ["rayclusters"]
+        else rule
+        for rule in rights
+    ]
+    await account.grant(less)
     kubeconfig = account.kubeconfig(cluster.kubeconfig, tmp_path, await account.token())
     async with running_operator(kubeconfig, jobs.namespace, ray, tmp_path / "log"):
         await jobs.create(manifest())
@@ -106,5 +111,5 @@ async def test_a_missing_right_is_in_the_status_and_used_once_it_is_granted(
         )
         message = condition_of(refused, "ClusterReady")["message"]
         assert 'cannot create resource "rayclusters"' in message
-        await account.grant(policy_rules({rayclusters: ("create",)}))
+        await account.grant(rights)
         await jobs.until_phase("Running", timeout=60)

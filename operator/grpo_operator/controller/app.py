@@ -25,6 +25,7 @@ from .act import Actor
 from .audit import Auditor
 from .cache import Cache, Key
 from .causes import Causes
+from .claims import Claims
 from .lease import Lease
 from .observe import Observer
 from .reconciler import Reconciler
@@ -94,7 +95,9 @@ async def _lead(
     actor = Actor(kube, observer, tokens, settings)
     throttle = StatusThrottle(settings.status_seconds)
     reconciler = Reconciler(kube, cache, observer, actor, recorder, accounting, throttle)
-    workers = Workers(reconciler.reconcile, metrics)
+    # With a limit of its own, as the Lease of the leader.
+    claims = Claims(Kube(kube.api, metrics), settings.release, cache, metrics)
+    workers = Workers(claims.guarded(reconciler.reconcile), metrics)
 
     def wake(key: Key) -> None:
         job = cache.job(key)
@@ -109,7 +112,8 @@ async def _lead(
         health.alive() or ("" if ready.is_set() else "the watches are not running")
     )
     watching = keep_watching(kube, cache, wake, settings.namespaces, ready, metrics)
-    if await _first(stop.wait(), workers.run(), watching, auditor.run()) != 0:
+    parts = (workers.run(), watching, auditor.run(), claims.run())
+    if await _first(stop.wait(), *parts) != 0:
         raise RuntimeError("the watches ended")
 
 

@@ -6,6 +6,7 @@ over; others count from when they observed the Lease change. No clocks are compa
 
 import asyncio
 import logging
+import math
 from datetime import UTC, datetime
 
 from ..clients.errors import ApiError, ConflictError, NotFoundError
@@ -25,13 +26,21 @@ WAIT_SECONDS = 1.0
 
 
 class Lease:
-    """One replica's part in the election."""
+    """One replica's part in the election; `duration` is in seconds."""
 
-    def __init__(self, kube: Kube, namespace: str, name: str, identity: str) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        namespace: str,
+        name: str,
+        identity: str,
+        duration: int = DURATION_SECONDS,
+    ) -> None:
         self._kube, self._namespace, self._name, self._identity = kube, namespace, name, identity
+        self._duration = duration
         self._seen: tuple[str, str] | None = None
         self._seen_at = 0.0
-        self._renewed_at = 0.0
+        self._renewed_at = -math.inf
         self._answered_at = asyncio.get_running_loop().time()
 
     def seconds_since_answer(self) -> float:
@@ -40,7 +49,7 @@ class Lease:
 
     async def acquire(self) -> None:
         """Returns once this replica leads."""
-        while not await self._attempt():
+        while not await self._renewed():
             await asyncio.sleep(WAIT_SECONDS)
         log.info("%s leads", self._identity)
 
@@ -50,7 +59,7 @@ class Lease:
             try:
                 async with asyncio.timeout_at(self._renewed_at + GIVE_UP_SECONDS):
                     await asyncio.sleep(RENEW_SECONDS)
-                    while not await self._attempt():
+                    while not await self._renewed():
                         if self._taken():
                             log.error("another replica took the Lease")
                             return
@@ -71,18 +80,31 @@ class Lease:
         except ApiError as error:
             log.warning("the Lease was not released: %s", error)
 
+    @property
+    def holder(self) -> str:
+        """Who held it at the last attempt; empty when nobody did."""
+        return self._seen[0] if self._seen is not None else ""
+
+    def seconds_since_renewal(self) -> float:
+        """Time since this replica last took or renewed the Lease; infinite before that."""
+        return _now() - self._renewed_at
+
     def _taken(self) -> bool:
         return self._seen is not None and self._seen[0] != self._identity
 
-    async def _attempt(self) -> bool:
-        """Take or renew the Lease, if it is free or ours."""
+    async def _renewed(self) -> bool:
+        try:
+            return await self.attempt()
+        except ApiError as error:
+            log.warning("the Lease: %s", error)
+            return False
+
+    async def attempt(self) -> bool:
+        """Take or renew the Lease, if it is free or ours. Raises ApiError."""
         started = _now()
         try:
             free = await self._free_or_ours()
         except ConflictError:
-            return False
-        except ApiError as error:
-            log.warning("the Lease: %s", error)
             return False
         self._answered_at = _now()
         if free:
@@ -94,14 +116,15 @@ class Lease:
             lease = await self._kube.get(LEASES, self._namespace, self._name)
         except NotFoundError:
             body = {"metadata": {"name": self._name}, "spec": self._spec({})}
-            await self._kube.create(LEASES, self._namespace, body)
+            created = await self._kube.create(LEASES, self._namespace, body)
+            self._seen = (self._identity, created["spec"]["renewTime"])
             return True
         spec = lease.get("spec", {})
         holder = spec.get("holderIdentity") or ""
         seen = (holder, spec.get("renewTime", ""))
         if seen != self._seen:
             self._seen, self._seen_at = seen, _now()
-        duration = spec.get("leaseDurationSeconds", DURATION_SECONDS)
+        duration = spec.get("leaseDurationSeconds", self._duration)
         if holder not in ("", self._identity) and _now() < self._seen_at + duration:
             return False
         lease["spec"] = self._spec(spec)
@@ -115,7 +138,7 @@ class Lease:
         ours = old.get("holderIdentity") == self._identity
         return {
             "holderIdentity": self._identity,
-            "leaseDurationSeconds": DURATION_SECONDS,
+            "leaseDurationSeconds": self._duration,
             "acquireTime": old["acquireTime"] if ours else now,
             "renewTime": now,
             "leaseTransitions": old.get("leaseTransitions", 0) + (not ours),

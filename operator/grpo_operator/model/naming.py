@@ -18,6 +18,8 @@ CONTAINER = "ray"
 """Name of the container of every pod."""
 MANAGED_BY = {"app.kubernetes.io/managed-by": "grpo-operator", "app.kubernetes.io/name": "grpojob"}
 
+CLAIM_LEASE = f"grpojobs.{API_GROUP}"
+"""The Lease in a namespace whose holder is the release that serves its jobs."""
 CONTROLLER = f"{API_GROUP}/grpo-operator"
 """The operator in `spec.managedBy`."""
 
