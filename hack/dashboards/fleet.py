@@ -192,10 +192,12 @@ _RECONCILING = Row(
         ),
         Graph(
             "Objects and namespaces left out",
-            "Namespaces that cannot be read, objects with the job label that belong to no job, and "
-            "events whose object is invalid, in the last hour. Good: 0.",
+            "Namespaces that cannot be read or that another release serves, objects with the job "
+            "label that belong to no job, and events whose object is invalid, in the last hour. "
+            "Good: 0.",
             (
                 Query(f"max({_OPERATOR}unserved_namespaces)", "namespaces"),
+                Query(f"sum({_OPERATOR}refused_namespaces)", "namespaces of another release"),
                 Query(f"max({_OPERATOR}foreign_objects)", "foreign objects"),
                 Query(f"sum({_occurrences('invalid_objects_total', 'resource')})", "invalid"),
             ),
