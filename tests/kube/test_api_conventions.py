@@ -192,3 +192,26 @@ async def test_a_horizontal_pod_autoscaler_scales_the_producers(
     )
     assert len(selected.items) == 3
     assert head.attempts == [1]
+
+
+async def test_a_job_can_be_written_and_read_in_both_versions(cluster: Cluster, jobs: Jobs):
+    body = manifest()
+    apply(cluster, jobs, body, "--server-side", "--field-manager=flux")
+    first = await jobs.get()
+    beta = body | {"apiVersion": f"{GROUP}/v1beta1"}
+    apply(cluster, jobs, beta, "--server-side", "--field-manager=flux")
+    second = await jobs.get()
+    assert second["metadata"]["generation"] == first["metadata"]["generation"] == 1
+    assert second["spec"] == first["spec"]
+    shown = kubectl(cluster, "get", "grpo", "job", "-n", jobs.namespace, "-o", "yaml")
+    preferred = yaml.safe_load(shown.stdout)
+    assert preferred["apiVersion"] == f"{GROUP}/v1beta1"
+    assert preferred["spec"] == first["spec"]
+
+
+@pytest.mark.parametrize("version", [VERSION, "v1beta1"])
+async def test_both_versions_refuse_the_same(cluster: Cluster, jobs: Jobs, version: str):
+    body = manifest(producers={**CPU_ONLY, "minAvailable": 3})
+    text = yaml.safe_dump(body | {"apiVersion": f"{GROUP}/{version}"})
+    refused = kubectl(cluster, "create", "-n", jobs.namespace, "-f", "-", stdin=text)
+    assert "spec.producers.minAvailable: Invalid value: 3" in refused.stderr

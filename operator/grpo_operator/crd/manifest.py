@@ -20,6 +20,9 @@ from .schema import Schema, structural_schema
 PLURAL = "grpojobs"
 NAME = f"{PLURAL}.{API_GROUP}"
 VERSION = "v1alpha1"
+"""The stored version, which the operator itself reads and writes."""
+NEXT_VERSION = "v1beta1"
+"""Has the same schema, so that conversion only changes the `apiVersion`."""
 
 _COLUMNS = (
     # name, type, path, shown only with -o wide, description
@@ -84,7 +87,8 @@ def crd() -> dict[str, Any]:
                 "shortNames": ["grpo"],
                 "categories": ["ml"],
             },
-            "versions": [_version()],
+            "conversion": {"strategy": "None"},
+            "versions": [_version(VERSION), _version(NEXT_VERSION)],
         },
     }
 
@@ -95,11 +99,16 @@ def render() -> str:
     return header + yaml.dump(crd(), Dumper=_NoAliases, sort_keys=False, width=100)
 
 
-def _version() -> dict[str, Any]:
+def _version(name: str) -> dict[str, Any]:
+    root = _root()
+    if name == VERSION:
+        # kubectl explains the newest version; twice the texts would not fit into the annotation of
+        # `kubectl apply`.
+        _remove_descriptions(root)
     return {
-        "name": VERSION,
+        "name": name,
         "served": True,
-        "storage": True,
+        "storage": name == VERSION,
         "subresources": {
             "status": {},
             "scale": {
@@ -109,8 +118,20 @@ def _version() -> dict[str, Any]:
             },
         },
         "additionalPrinterColumns": [_column(*column) for column in _COLUMNS],
-        "schema": {"openAPIV3Schema": _root()},
+        "schema": {"openAPIV3Schema": root},
     }
+
+
+def _remove_descriptions(schema: Any) -> None:
+    """Remove the texts of a schema and all schemas in it; a field may be named `description`."""
+    if not isinstance(schema, dict):
+        return
+    if isinstance(schema.get("description"), str):
+        del schema["description"]
+    for key, child in schema.items():
+        children = child.values() if key == "properties" else (child,)
+        for inner in children:
+            _remove_descriptions(inner)
 
 
 def _column(name: str, kind: str, path: str, wide: bool, description: str) -> dict[str, Any]:
@@ -124,8 +145,8 @@ def _root() -> Schema:
         "description": "A training run of a language model by reinforcement learning.",
         "required": ["spec"],
         "properties": {
-            "apiVersion": {"type": "string", "description": f"{API_GROUP}/{VERSION}."},
-            "kind": {"type": "string", "description": f"{KIND}."},
+            "apiVersion": {"type": "string", "description": "Group and version of the API."},
+            "kind": {"type": "string", "description": "Name of the kind."},
             "metadata": {"type": "object"},
             "spec": _spec(),
             "status": _status(),

@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 from kubernetes.aio import client
 
+from kube.accounts import ServiceAccount
 from kube.harness import Cluster, Object, until
 from kube.operator_harness import GROUP, PLURAL
 from support.helm_chart import CHART, helm, settings
@@ -30,9 +31,9 @@ class Release:
         return helm(command, self.name, *arguments, *where, kubeconfig=self.cluster.kubeconfig)
 
     @contextlib.contextmanager
-    def installed(self, values: Object | None = None) -> Iterator["Release"]:
+    def installed(self, values: Object | None = None, chart: Path = CHART) -> Iterator["Release"]:
         try:
-            self.helm("install", CHART, *settings(values or {}))
+            self.helm("install", chart, *settings(values or {}))
             yield self
         finally:
             self.helm("uninstall", "--ignore-not-found")
@@ -77,3 +78,19 @@ async def may(api: client.ApiClient, user: str, namespace: str, verb: str, resou
         {"spec": {"user": user, "resourceAttributes": attributes}}
     )
     return bool(review.status.allowed)
+
+
+async def kubeconfig_of(api: client.ApiClient, release: Release, name: str) -> Path:
+    """With the rights of a service account of the release."""
+    account = ServiceAccount(api, release.namespace, name)
+    cluster = release.cluster
+    return account.kubeconfig(cluster.kubeconfig, cluster.state, await account.token())
+
+
+async def environment(api: client.ApiClient, release: Release) -> dict[str, str]:
+    """The operator's, as its pods have it, but for what only works inside a cluster."""
+    found = await client.AppsV1Api(api).read_namespaced_deployment(DEPLOYMENT, release.namespace)
+    (container,) = found.spec.template.spec.containers
+    outside = ("GRPO_HEAD_URL_TEMPLATE", "GRPO_LISTEN_PORT")
+    variables = {v.name: v.value or "" for v in container.env if v.name not in outside}
+    return variables | {"POD_NAMESPACE": release.namespace, "POD_NAME": "pod"}

@@ -11,30 +11,20 @@ from pathlib import Path
 import pytest
 from kubernetes.aio import client, config
 
-from kube.accounts import ServiceAccount
-from kube.chart.releases import DEPLOYMENT, Release, definition, may
+from kube.chart.releases import (
+    DEPLOYMENT,
+    Release,
+    definition,
+    environment,
+    kubeconfig_of,
+    may,
+)
 from kube.fake_ray import FakeRay
 from kube.harness import Object, running_cluster, until
 from kube.operator_harness import PLURAL, Jobs, running_operator, start
 from support.helm_chart import CHART, helm
 
 RAY_CLUSTERS = "rayclusters.ray.io"
-
-
-async def kubeconfig_of(api: client.ApiClient, release: Release, name: str) -> Path:
-    """With the rights of a service account of the release."""
-    account = ServiceAccount(api, release.namespace, name)
-    cluster = release.cluster
-    return account.kubeconfig(cluster.kubeconfig, cluster.state, await account.token())
-
-
-async def environment(api: client.ApiClient, release: Release) -> dict[str, str]:
-    """The operator's, as its pods have it, but for what only works inside a cluster."""
-    found = await client.AppsV1Api(api).read_namespaced_deployment(DEPLOYMENT, release.namespace)
-    (container,) = found.spec.template.spec.containers
-    outside = ("GRPO_HEAD_URL_TEMPLATE", "GRPO_LISTEN_PORT")
-    variables = {v.name: v.value or "" for v in container.env if v.name not in outside}
-    return variables | {"POD_NAMESPACE": release.namespace, "POD_NAME": "pod"}
 
 
 @pytest.mark.parametrize("everywhere", [True, False], ids=["cluster", "namespaces"])

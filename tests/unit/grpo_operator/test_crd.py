@@ -4,6 +4,7 @@ Aspects: it is up to date, structural and small; bounds and defaults are the rec
 change and what may not; every rule across fields has its CEL; columns and subresources exist.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from grpo_operator.crd import crd, render
 from grpo_trainer.spec import MUTABILITY, RULES, GRPOJobSpec, GRPOJobStatus, Mutable
 
 ROOT = Path(__file__).resolve().parents[3]
-VERSION = crd()["spec"]["versions"][0]
+STORED, VERSION = crd()["spec"]["versions"]
 SCHEMA = VERSION["schema"]["openAPIV3Schema"]["properties"]
 SPEC = SCHEMA["spec"]
 ROOT_RULES = VERSION["schema"]["openAPIV3Schema"]["x-kubernetes-validations"]
@@ -44,7 +45,28 @@ def test_the_committed_file_is_up_to_date():
 
 
 def test_it_fits_into_the_annotation_of_kubectl_apply():
-    assert len(render().encode()) < 256 * 1024
+    assert len(json.dumps(crd())) < 256 * 1024
+
+
+def test_both_versions_differ_in_name_storage_and_texts_alone():
+    """Only then conversion may consist of another apiVersion."""
+    assert crd()["spec"]["conversion"] == {"strategy": "None"}
+    assert [(v["name"], v["served"], v["storage"]) for v in (STORED, VERSION)] == [
+        ("v1alpha1", True, True),
+        ("v1beta1", True, False),
+    ]
+    for part in ("subresources", "additionalPrinterColumns"):
+        assert STORED[part] == VERSION[part]
+    assert without_texts(STORED["schema"]) == without_texts(VERSION["schema"])
+    assert STORED["schema"] == without_texts(STORED["schema"])
+
+
+def without_texts(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    kept = {key: value for key, value in node.items() if not isinstance(node.get(key), str)}
+    kept |= {k: v for k, v in node.items() if isinstance(v, str) and k != "description"}
+    return {key: without_texts(value) for key, value in kept.items()}
 
 
 def test_it_is_structural():

@@ -245,3 +245,13 @@ def test_a_valid_job_is_the_same_after_its_manifest_its_yaml_and_its_json(spec):
 def test_no_spec_with_an_unknown_field_is_accepted(spec, unknown):
     with pytest.raises(InvalidManifestError):
         parse_manifest(manifest(**spec, **{unknown: 1}))
+
+
+def test_both_versions_of_the_api_are_the_same_job():
+    body = {"kind": "GRPOJob", "metadata": {"name": "math"}, "spec": {"seed": 3}}
+    old, new = (
+        parse_manifest({"apiVersion": f"grpo-operator.io/{version}", **body})
+        for version in ("v1alpha1", "v1beta1")
+    )
+    assert old.spec == new.spec
+    assert new.to_manifest()["apiVersion"] == "grpo-operator.io/v1beta1"

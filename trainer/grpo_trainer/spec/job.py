@@ -184,7 +184,10 @@ class Metadata(Record):
 class GRPOJob(Record):
     """A manifest."""
 
-    api_version: Literal["grpo-operator.io/v1alpha1"] = "grpo-operator.io/v1alpha1"
+    api_version: Literal["grpo-operator.io/v1alpha1", "grpo-operator.io/v1beta1"] = (
+        "grpo-operator.io/v1alpha1"
+    )
+    """Both versions have the same fields."""
     kind: Literal["GRPOJob"] = "GRPOJob"
     metadata: Metadata = Metadata()
     spec: GRPOJobSpec = GRPOJobSpec()
