@@ -126,6 +126,21 @@ def test_every_field_has_a_description_for_kubectl_explain():
     assert [path for path, node in fields if not node.get("description")] == ["metadata"]
 
 
+NAMES_OF_OTHERS = {"algorithm.name", "storage.accessModes[]", "storage.retention"}
+"""Enumerations whose values algorithms and Kubernetes have named."""
+
+
+def test_values_of_enumerations_are_lower_camel_case():
+    others = {
+        (path, value)
+        for path, node in nodes(SPEC)
+        if path not in NAMES_OF_OTHERS
+        for value in node.get("enum", ())
+        if not re.fullmatch("[a-z][a-zA-Z0-9]*", value)
+    }
+    assert {value for _, value in others} <= {"think_answer_tags"}, "it is the original's"
+
+
 def test_numbers_have_a_format():
     kinds = {"integer": "int64", "number": "double"}
     for path, node in [*nodes(SPEC), *nodes(SCHEMA["status"])]:
