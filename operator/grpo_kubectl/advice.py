@@ -1,7 +1,7 @@
 """Next steps for a job, by its phase and reason."""
 
 from grpo_operator.model.conditions import Reason
-from grpo_operator.model.naming import child_name
+from grpo_operator.model.naming import CONTROLLER, child_name
 from grpo_operator.model.observed import Job
 from grpo_trainer.spec import Phase
 
@@ -53,6 +53,7 @@ _BY_REASON: dict[str, tuple[str, ...]] = {
         "The message names the policy that denied the pod: change the spec, or ask its owner.",
     ),
     "InvalidPodTemplate": (f"Fix the podTemplate field in the message. {_FINAL}.",),
+    "KeyNotAllowed": (f"Use only the labels and annotations that the message lists. {_FINAL}.",),
     "TokenRefused": (
         "The head has another token than the operator; training is not affected. To replace it,",
         "delete the RayCluster: the next attempt resumes from the newest checkpoint.",
@@ -87,6 +88,8 @@ def next_steps(job: Job) -> list[str]:
     found = known or _BY_PHASE.get(job.status.phase, ("kubectl describe grpo {name}",))
     if not job.status.conditions:
         found = _UNOBSERVED
+    if job.spec is not None and job.spec.managed_by not in (None, CONTROLLER):
+        found = (f"The job is managed by {job.spec.managed_by}, not by the GRPO operator.",)
     names = {
         "name": job.name,
         "namespace": job.namespace,

@@ -127,6 +127,11 @@ def test_a_failed_attempt_is_followed_by_its_log():
     assert "kubectl grpo logs math --attempt 1" in next_steps(job(state))
 
 
+def test_a_job_of_another_controller_says_so():
+    (line,) = next_steps(job(managedBy="example.com/other"))
+    assert line == "The job is managed by example.com/other, not by the GRPO operator."
+
+
 def test_a_job_that_no_operator_has_seen_says_so():
     assert "does it serve namespace lab?" in next_steps(job())[0]
 
