@@ -163,6 +163,7 @@ class ImageStatus(Record):
     """The image of one role's pods; later pods of the run get the same."""
 
     role: str
+    """The pool of the pods, or head."""
     image: str
     """As the pods request it."""
     digest: str | None = None
