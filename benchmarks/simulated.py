@@ -31,6 +31,7 @@ from grpo_trainer.driver.assemble import (
 )
 from grpo_trainer.driver.checkpoints import CheckpointStore
 from grpo_trainer.driver.consumers import TrainedStep
+from grpo_trainer.driver.engine_check import EngineCheck
 from grpo_trainer.driver.loop import TrainingLoop
 from grpo_trainer.driver.prepare import prepare
 from grpo_trainer.driver.producer_session import ProducerSession
@@ -211,6 +212,9 @@ class WaitingConsumers:
 class WaitingPool:
     """Replaces a `ProducerPool`: real sessions with producers that wait."""
 
+    sessions = ()
+    """Of producers whose engines can be checked: none computes anything."""
+
     def __init__(self, producers: Sequence[WaitingProducer], settings: Any, work: Any) -> None:
         self.desired = self.ready = len(producers)
         self.wanted = None
@@ -299,9 +303,10 @@ async def simulate(
         _replace(context, WaitingConsumers(durations, job.spec.consumer_processes))
         settings = producer_settings(context, placement, None)
         pool: Any = WaitingPool(clients, settings, producer_work(context))
-        recorder = StepRecorder(context, pool, None, Ledger())
+        engines = EngineCheck(context, pool)
+        recorder = StepRecorder(context, pool, engines, None, Ledger())
         loop = TrainingLoop(
-            context, pool, StepRunner(context, pool, None, recorder, 0), None, drain
+            context, pool, StepRunner(context, pool, None, recorder, engines, 0), None, drain
         )
         delays: list[float] = []
         background = [asyncio.create_task(pool.run()), asyncio.create_task(_watch(delays))]

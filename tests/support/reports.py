@@ -55,6 +55,7 @@ _STEP = StepReport(
         producer_idle_ratio=0.2,
         publish_seconds=0.25,
         apply_seconds=None,
+        engine_mismatch=0.001,
         scoring_errors={"timeout": 1},
     ),
 )

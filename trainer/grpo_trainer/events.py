@@ -38,6 +38,8 @@ class PipelineState:
     publish_seconds: float | None
     """Time to publish the newest weights; None while it is unknown, likewise below."""
     apply_seconds: float | None
+    engine_mismatch: float | None = None
+    """Of the newest check of the engines, in nats per token."""
     scoring_errors: dict[str, int] = field(default_factory=dict)
     """Completions without a score since the start of the run, by reason."""
     delta_share: float | None = None

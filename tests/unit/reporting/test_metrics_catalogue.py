@@ -31,6 +31,7 @@ PUBLISHED = {
     "grpo_weight_apply_seconds": None,
     "grpo_weight_delta_ratio": None,
     "grpo_weight_differences_total": None,
+    "grpo_engine_mismatch": None,
     "grpo_loss": None,
     "grpo_kl": None,
     "grpo_entropy": None,

@@ -97,6 +97,10 @@ class Consumer:
         self.snapshot(step + 1)
         return replace(result, seconds=seconds)
 
+    def logprobs(self, shard: Sequence[MicroBatch]) -> list[Any]:
+        """[B, L] of each micro-batch under the current weights; none on ranks without logits."""
+        return [found.cpu().numpy() for found in self._backend.logprobs(shard)]
+
     @contextmanager
     def _traced(self, step: int) -> Iterator[None]:
         """Write a trace that browsers open (chrome://tracing, Perfetto), of the first steps."""

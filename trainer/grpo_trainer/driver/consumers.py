@@ -9,7 +9,7 @@ from typing import Any
 
 import ray
 
-from grpo_trainer.algorithm.batching import StepBatch
+from grpo_trainer.algorithm.batching import MicroBatch, StepBatch
 from grpo_trainer.algorithm.totals import LossSums
 from grpo_trainer.consumer.actor import PUBLISH, WATCH, Consumer
 from grpo_trainer.consumer.parallel_dims import ParallelDims
@@ -128,6 +128,16 @@ class ConsumerGroup:
             skipped=any(r.skipped for r in results),
             log_ratios=tuple(r.log_ratios for r in reporting) if with_log_ratios else (),
         )
+
+    async def logprobs(self, batches: Sequence[MicroBatch]) -> list[Floats]:
+        """[B, L] log-probabilities of each micro-batch under the current weights, 0 off its mask.
+
+        Every data-parallel group computes all of them.
+        """
+        shard = ray.put(list(batches))
+        results = await self._call([rank.logprobs.remote(shard) for rank in self._ranks])
+        found: list[Floats] = next(r for i, r in enumerate(results) if self._dims.reports(i))
+        return found
 
     async def save(self, directory: Path, step: int) -> None:
         """Write weights and training state of all ranks.

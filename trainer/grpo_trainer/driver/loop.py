@@ -104,6 +104,7 @@ class TrainingLoop:
         await context.consumers.snapshot(self.step)
         await context.publisher.publish(self.step, keep=True)
         await self._pool.wait_available()
+        await self._steps.engines.run(self.step)
         self._steps.clock.lap()
         if self.step == 0 or (origin and origin.driver_state()["evaluation_pending"]):
             await self._steps.evaluate()

@@ -78,6 +78,11 @@ class ProducerPool:
         return {name: session.client.actor for name, session in self._ready.items()}
 
     @property
+    def sessions(self) -> tuple[ProducerSession, ...]:
+        """Those of the ready producers."""
+        return tuple(self._ready.values())
+
+    @property
     def busy_seconds(self) -> float:
         """Seconds that producers spent generating or applying weights, lost ones included."""
         return self._busy_before + sum(s.busy_seconds for s in self._ready.values())

@@ -23,6 +23,7 @@ from .assemble import Placement, assemble, autoscaler_of, evaluator_of, producer
 from .checkpoints import Checkpoint, CheckpointStore, read_checkpoint
 from .disk import check_space
 from .driver_log import REPORTS, driver_log
+from .engine_check import EngineCheck
 from .exclusive import only_run_in
 from .failures import classify
 from .finished import finished_message
@@ -204,9 +205,12 @@ class _Run:
         view.consumers = context.consumers
         pool = producer_pool(context, placement, self._producer_python(), view.pool_events())
         view.pool = pool
-        recorder = StepRecorder(context, pool, autoscaler_of(self._spec), restored_ledger(origin))
+        engines = EngineCheck(context, pool)
+        ledger = restored_ledger(origin)
+        recorder = StepRecorder(context, pool, engines, autoscaler_of(self._spec), ledger)
         step = origin.step if origin else 0
-        steps = StepRunner(context, pool, evaluator_of(context, scorers.evaluation), recorder, step)
+        evaluator = evaluator_of(context, scorers.evaluation)
+        steps = StepRunner(context, pool, evaluator, recorder, engines, step)
         view.loop = loop = TrainingLoop(context, pool, steps, origin, self._drain)
         producing = asyncio.create_task(pool.run())
         training = asyncio.create_task(loop.run())

@@ -11,6 +11,7 @@ from .accounting import Ledger, PhaseName
 from .autoscale import Autoscaler, Sample
 from .checkpoints import Checkpoint
 from .consumers import TrainedStep
+from .engine_check import EngineCheck
 from .measure import logged_samples, step_report
 from .producers import ProducerPool
 from .run_context import RunContext
@@ -21,10 +22,16 @@ class StepRecorder:
     """Reports each step, keeps the totals and scales the producers."""
 
     def __init__(
-        self, context: RunContext, pool: ProducerPool, autoscaler: Autoscaler | None, ledger: Ledger
+        self,
+        context: RunContext,
+        pool: ProducerPool,
+        engines: EngineCheck,
+        autoscaler: Autoscaler | None,
+        ledger: Ledger,
     ) -> None:
         self._context = context
         self._pool = pool
+        self._engines = engines
         self._autoscaler = autoscaler
         self._busy_before = 0.0
         self._token_texts = TokenTexts(context.prepared.tokenizer)
@@ -52,6 +59,7 @@ class StepRecorder:
             apply_seconds=context.publisher.apply_seconds,
             delta_share=context.publisher.delta_share,
             weight_differences=context.publisher.differences,
+            engine_mismatch=self._engines.mismatch,
             scoring_errors=dict(context.scoring_errors),
         )
         report = step_report(

@@ -15,6 +15,7 @@ from grpo_trainer.pipeline import Batch
 from .accounting import PhaseClock, PhaseName
 from .background import BackgroundTask
 from .consumers import TrainedStep
+from .engine_check import EngineCheck
 from .evaluation import Evaluator
 from .producers import ProducerPool
 from .run_context import RunContext
@@ -42,6 +43,7 @@ class StepRunner:
         pool: ProducerPool,
         evaluator: Evaluator | None,
         recorder: StepRecorder,
+        engines: EngineCheck,
         step: int,
     ) -> None:
         self._context = context
@@ -49,6 +51,7 @@ class StepRunner:
         self._evaluator = evaluator
         self._statistics = BackgroundTask()
         self.recorder = recorder
+        self.engines = engines
         self.clock = PhaseClock()
         self.step = step
         """Steps that are done."""
@@ -79,6 +82,8 @@ class StepRunner:
         evaluation_due = self._due(context.spec.evaluation.interval)
         with clock.phase(PhaseName.PUBLISH):
             await context.publisher.publish(self.step, keep=evaluation_due)
+            if self.engines.due(self.step):
+                await self.engines.run(self.step)
         with clock.phase(PhaseName.EVALUATE):
             if evaluation_due:
                 await self.evaluate()

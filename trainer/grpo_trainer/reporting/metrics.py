@@ -203,6 +203,12 @@ METRICS: tuple[Metric, ...] = (
             "Weights of a producer that differed from the published ones and were fetched in full.",
             lambda r: r.pipeline.weight_differences,
         ),
+        gauge(
+            "grpo_engine_mismatch",
+            "Mean difference of log-probabilities between trainer and engine at equal weights, of "
+            "the producer with the largest one, in nats per token.",
+            lambda r: r.pipeline.engine_mismatch,
+        ),
         gauge("grpo_checkpoint_step", "Step of the newest checkpoint."),
         gauge("grpo_checkpoint_seconds", "Time to write the newest checkpoint."),
         counter("grpo_restarts_total", "Restarts of workers.", label="role"),

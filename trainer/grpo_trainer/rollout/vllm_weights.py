@@ -29,6 +29,8 @@ WORKER_CLASS = f"{__name__}.WeightWriter"
 MISMATCH = "weights do not fit the model"
 UNTOUCHED = "weights untouched"
 LOST = "weights lost"
+_DERIVED = (".W_UK_T", ".W_UV")
+"""Of latent attention: computed from kv_b_proj after each update, and in no file."""
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
@@ -126,7 +128,9 @@ class WeightWriter:
 
         config = self.vllm_config.model_config
         model = self.model_runner.get_model()
-        expected = {name for name, _ in model.named_parameters()}
+        expected = {n for n, _ in model.named_parameters() if not n.endswith(_DERIVED)}
+        if self.device.type == "cpu":
+            _unpack_experts(model)
         # As `model_runner.reload_weights` does, which only logs what is missing.
         initialize_layerwise_reload(model)
         try:
@@ -140,6 +144,18 @@ class WeightWriter:
             finalize_layerwise_reload(model, config)
         missing = sorted(expected - written)
         return f"{MISMATCH}: missing: {', '.join(missing)}" if missing else ""
+
+
+def _unpack_experts(model: Any) -> None:
+    """Have the experts packed again after an update.
+
+    On a CPU vLLM packs the weights of experts once, for its kernel; an update would be written over
+    the packed ones as it is.
+    """
+    for module in model.modules():
+        method = getattr(module, "quant_method", None)
+        if getattr(method, "moe_kernel", None) is not None:
+            method.moe_kernel = None
 
 
 def _tensors(path: str, entries: Sequence[Sequence[Any]]) -> Iterator[tuple[str, Tensor]]:

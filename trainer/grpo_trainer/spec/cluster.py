@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from .base import NonEmptyStr, NonNegativeInt, PositiveInt, Record
+from .base import NonEmptyStr, NonNegativeInt, PositiveFloat, PositiveInt, Record
 from .kubernetes import (
     Accelerator,
     ClassName,
@@ -118,6 +118,15 @@ class AutoscaleSpec(Record):
     """Maximum number of producers."""
 
 
+class EngineCheckSpec(Record):
+    """Comparison of the engines' log-probabilities with the trainer's, at equal weights."""
+
+    interval: Annotated[int, Field(ge=0)] = 100
+    """Steps between checks, after the one before the first step; 0 checks only that one."""
+    max_mismatch: PositiveFloat = 0.1
+    """Mean difference in nats per token beyond which a producer's weights are wrong."""
+
+
 class ProducersSpec(PodPoolSpec):
     replicas: PositiveInt = 2
     """Producers, one pod each; scalable while running. With autoscale the initial number."""
@@ -134,6 +143,8 @@ class ProducersSpec(PodPoolSpec):
     fetches the elements that changed."""
     tensor_parallel_size: PositiveInt = 1
     """Accelerators of one producer; more than 1 needs backend vllm."""
+    engine_check: EngineCheckSpec = EngineCheckSpec()
+    """Checks that engines compute with the published weights."""
     accelerator: Accelerator = "nvidia.com/gpu"
     """Extended resource of one accelerator, or `cpu`."""
 
