@@ -153,8 +153,8 @@ def _unpack_experts(model: Any) -> None:
     the packed ones as it is.
     """
     for module in model.modules():
-        method = getattr(module, "quant_method", None)
-        if getattr(method, "moe_kernel", None) is not None:
+        method: Any = getattr(module, "quant_method", None)
+        if method is not None and getattr(method, "moe_kernel", None) is not None:
             method.moe_kernel = None
 
 
