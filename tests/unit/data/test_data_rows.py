@@ -31,6 +31,12 @@ def parse(
     return parse_row(Record("data.jsonl line 1", columns), DatasetSpec(**names), needs)
 
 
+def faults_of(columns: dict[str, Any], **names: str) -> tuple[RowFault, ...]:
+    faults = parse(columns, **names)
+    assert isinstance(faults, tuple), faults
+    return faults
+
+
 def row_of(columns: dict[str, Any], reward: RewardType = RewardType.BOXED, **names: str) -> Row:
     row = parse(columns, reward, **names)
     assert isinstance(row, Row), row
@@ -223,3 +229,23 @@ def test_all_faults_of_a_row_are_found():
 
 def test_a_long_value_is_shortened_in_its_fault():
     assert len(fault_of({"messages": "1+1?", "gt_answer": ["9" * 10_000]})) < 200
+
+
+def test_a_template_makes_the_users_message_from_columns():
+    columns = {"question": "1+1?", "unit": 3, "gt_answer": "2"}
+    row = row_of(columns, promptTemplate="{question} In {unit}, in a box: \\boxed{{}}.")
+    assert row.messages == (Message("user", "1+1? In 3, in a box: \\boxed{}."),)
+
+
+def test_a_column_that_a_template_reads_is_required():
+    (fault,) = faults_of({"gt_answer": "2"}, promptTemplate="{question}")
+    assert str(fault).startswith("data.jsonl line 1, column 'question': Required value: ")
+    (fault,) = faults_of({"question": " ", "gt_answer": "2"}, promptTemplate="{question}")
+    assert "must be a non-empty text or a finite number" in str(fault)
+
+
+def test_a_pattern_reads_the_reference_answer():
+    columns = {"messages": "1+1?", "gt_answer": "One and one is 2.\n#### 2"}
+    assert row_of(columns, answerPattern=r"#### (.+)").answer == "2"
+    (fault,) = faults_of({"messages": "1+1?", "gt_answer": "2"}, answerPattern="#### (.+)")
+    assert str(fault).endswith("Invalid value: \"2\": must match '#### (.+)'")

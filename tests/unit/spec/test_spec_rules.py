@@ -146,6 +146,14 @@ RULES = [
         "evaluation.reward.custom: Required value: type custom needs {module, function}",
     ),
     (
+        {"dataset": {"path": "a.jsonl"}, "datasets": [{"path": "b.jsonl"}]},
+        "dataset: Forbidden: with datasets, which replace it",
+    ),
+    (
+        {"datasets": [{"path": "a.jsonl", "weight": 0}]},
+        "datasets[0].weight: Invalid value: 0: must be greater than 0",
+    ),
+    (
         {"reward": {"type": "judge"}},
         "reward.judge: Required value: type judge needs {url, model, prompt, pattern}",
     ),

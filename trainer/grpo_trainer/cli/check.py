@@ -128,9 +128,15 @@ def _data(spec: GRPOJobSpec) -> Found:
     """Rows and, by its own check, the reward, which is called on some of them."""
     check_files(spec)
     train, evaluation = load_data(spec)
-    counts = [f"{spec.dataset.path} {len(train):,} rows"]
+    counts = [
+        f"{data.path} {len(rows):,} rows"
+        for data, rows in zip(spec.training_sets, train, strict=True)
+    ]
     counts += [f"{name} {len(rows):,} rows" for name, rows in evaluation.items()]
-    return Found(f"{', '.join(counts)}; reward {_reward(spec)}", {"": train, **evaluation})
+    return Found(
+        f"{', '.join(counts)}; reward {_reward(spec)}",
+        {"": tuple(row for rows in train for row in rows), **evaluation},
+    )
 
 
 def _services(start: Start) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from ..errors import InvalidDataError
 from ..row_faults import InvalidValueError, RowFault, refuse, shown
+from .hub import HUB, hub_files
 
 _OBJECT = "must be a JSON object on one line"
 _UTF8 = "must be text in UTF-8"
@@ -25,10 +26,17 @@ class Record:
 
 
 def read_records(path: str) -> Iterator[Record | RowFault]:
-    """The rows of a `.jsonl` or `.parquet` file in order; blank lines of a JSONL file are skipped.
+    """The rows of a `.jsonl` or `.parquet` file, or of a split on the Hub, in order.
 
-    Raises InvalidDataError if the file does not exist, cannot be read or is of another kind.
+    Blank lines of a JSONL file are skipped.
+
+    Raises InvalidDataError if the file does not exist, cannot be read or is of another kind, and
+    RunFailedError while the Hub cannot be reached.
     """
+    if path.startswith(HUB):
+        for name, cached in hub_files(path):
+            yield from _read_parquet(cached, f"{path} {name}")
+        return
     file = Path(path)
     readers = {".jsonl": _read_jsonl, ".parquet": _read_parquet}
     if not file.exists():
@@ -39,7 +47,7 @@ def read_records(path: str) -> Iterator[Record | RowFault]:
         kinds = " or ".join(readers)
         must = f"must be {kinds}; `grpo data` converts other tables"
         raise refuse([RowFault(path, must, f"file extension {file.suffix!r}")])
-    return readers[file.suffix.lower()](file)
+    yield from readers[file.suffix.lower()](file)
 
 
 def _read_jsonl(file: Path) -> Iterator[Record | RowFault]:
@@ -110,7 +118,8 @@ def _refuse_half_pairs(columns: dict[str, Any]) -> None:
             ) from None
 
 
-def _read_parquet(file: Path) -> Iterator[Record | RowFault]:
+def _read_parquet(file: Path, name: str | None = None) -> Iterator[Record | RowFault]:
+    """`name` is that in messages; the path when absent."""
     import pyarrow
     import pyarrow.parquet
 
@@ -125,7 +134,7 @@ def _read_parquet(file: Path) -> Iterator[Record | RowFault]:
         for batch in parquet.iter_batches(batch_size=1024):
             for row in _rows_of(batch):
                 number += 1
-                source = f"{file} row {number}"
+                source = f"{name or file} row {number}"
                 if isinstance(row, dict):
                     yield Record(source, row)
                 else:

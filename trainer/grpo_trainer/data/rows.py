@@ -3,11 +3,13 @@
 import re
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from typing import Any, TypeVar
 
 from ..messages import Message, Row, TestCases
 from ..rewards import Column, RowNeeds
 from ..row_faults import InvalidValueError, RowFault, shown
+from ..spec.templates import fill, last_match, places
 from ..spec.training import DatasetSpec
 from .files import Record, parse_json
 
@@ -50,11 +52,23 @@ def parse_row(record: Record, columns: DatasetSpec, needs: RowNeeds) -> Row | tu
             return required(column, parse)
         return optional(column, parse) if needs.reads_row else None
 
-    if needs.messages:
+    def from_template(template: str) -> tuple[Message, ...] | None:
+        """One message of the user; None where a column is missing or empty."""
+        texts = {name: required(name, parse_answer) for name in sorted(places(template))}
+        if any(text is None for text in texts.values()):
+            return None
+        return (Message("user", fill(template, texts)),)
+
+    messages: tuple[Message, ...] | None
+    if columns.prompt_template is not None:
+        messages = from_template(columns.prompt_template)
+    elif needs.messages:
         messages = required(columns.prompt_column, parse_messages)
     else:
         messages = optional(columns.prompt_column, parse_messages) or ()
-    answer = read(Column.ANSWER, columns.answer_column, parse_answer)
+    answer = read(
+        Column.ANSWER, columns.answer_column, partial(parse_answer, pattern=columns.answer_pattern)
+    )
     tests = read(Column.TESTS, columns.tests_column, parse_tests)
     if messages is None or faults:
         return tuple(faults)
@@ -110,10 +124,14 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(v) for v in value] if isinstance(value, list) else value
 
 
-def parse_answer(value: Any) -> str:
-    """A text as it is; a number as its decimal digits, without an exponent."""
+def parse_answer(value: Any, pattern: str | None = None) -> str:
+    """A text as it is, or what the pattern finds in it; a number as its decimal digits, without an
+    exponent."""
     if isinstance(value, str) and value.strip():
-        return value
+        found = value if pattern is None else last_match(pattern, value)
+        if found is None or not found.strip():
+            raise InvalidValueError(shown(value), f"must match {pattern!r}")
+        return found
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         number = Decimal(str(value))
         if number.is_finite():

@@ -64,7 +64,8 @@ def assemble(
 ) -> RunContext:
     """All components but the producers; `on_change` is called when consumers start or end."""
     algorithm = resolve_algorithm(spec)
-    source = PromptSource(len(prepared.train.prompts), spec.num_episodes, spec.seed)
+    count = len(prepared.train.prompts)
+    source = PromptSource(count, spec.num_episodes, spec.seed, prepared.mixture)
     first_source, errors = source.state_dict(), Counter[str]()
     if origin is not None:
         state = origin.driver_state()

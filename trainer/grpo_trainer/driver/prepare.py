@@ -1,7 +1,7 @@
 """From a spec to token ids: all invalid input is found before an actor starts."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from grpo_trainer.environments.chat import check_conversation
 from grpo_trainer.environments.running import RunningEnvironment
 from grpo_trainer.errors import InvalidInputError, invalid
 from grpo_trainer.messages import Row, SamplingParams
+from grpo_trainer.pipeline.mixture import Mixture
 from grpo_trainer.rewards import (
     check_rows,
     markers,
@@ -56,6 +57,9 @@ class Prepared:
     """That of transformers; None for a model without one."""
     pad_token_id: int
     train: EncodedPrompts
+    """Of all data sets, one after the other."""
+    mixture: Mixture | None
+    """Shares of the data sets; None for a single one."""
     evaluation: Mapping[str, EvaluatedSet]
     sampling: SamplingParams
     total_steps: int
@@ -75,8 +79,11 @@ class CheckedModel:
     """Where its weight files are on this machine."""
 
 
-def load_data(spec: GRPOJobSpec) -> tuple[tuple[Row, ...], dict[str, tuple[Row, ...]]]:
-    """Read and check the rows of all data sets; raises InvalidInputError with all their faults."""
+def load_data(spec: GRPOJobSpec) -> tuple[list[tuple[Row, ...]], dict[str, tuple[Row, ...]]]:
+    """The checked rows of each data set that is trained on, and of the evaluation sets by name.
+
+    Raises InvalidInputError with the faults of all of them.
+    """
     faults: list[str] = []
 
     def load(data: DatasetSpec, reward: RewardSpec, field: str) -> tuple[Row, ...]:
@@ -88,7 +95,7 @@ def load_data(spec: GRPOJobSpec) -> tuple[tuple[Row, ...], dict[str, tuple[Row, 
             return ()
         return rows
 
-    rows = load(spec.dataset, spec.reward, "spec.reward")
+    rows = [load(data, spec.reward, "spec.reward") for data in spec.training_sets]
     reward = evaluation_reward(spec)
     field = "spec.reward" if spec.evaluation.reward is None else "spec.evaluation.reward"
     sets = {one.name: load(one.data, reward, field) for one in evaluation_sets(spec)}
@@ -146,7 +153,10 @@ def prepare(
             )
         return encoded
 
-    train = encode(spec.dataset.path, rows)
+    sets = [encode(data.path, of) for data, of in zip(spec.training_sets, rows, strict=True)]
+    train = EncodedPrompts(
+        tuple(prompt for of in sets for prompt in of.prompts), sum(of.dropped for of in sets)
+    )
     sampling, stops = spec.sampling, stop_strings(spec)
     evaluation = {
         one.name: EvaluatedSet(
@@ -165,6 +175,7 @@ def prepare(
         generation_config=load_generation_config(model_path),
         pad_token_id=padding_id(tokenizer, model.vocabulary),
         train=train,
+        mixture=_mixture(spec, sets),
         evaluation=evaluation,
         sampling=SamplingParams(
             sampling.temperature, sampling.top_k, sampling.top_p, sampling.max_new_tokens, stops
@@ -173,6 +184,15 @@ def prepare(
         parameters=model.parameters,
         environment=environment,
     )
+
+
+def _mixture(spec: GRPOJobSpec, sets: Sequence[EncodedPrompts]) -> Mixture | None:
+    if not spec.datasets:
+        return None
+    mixture = Mixture.of([len(of.prompts) for of in sets], [d.weight for d in spec.datasets])
+    for data, size, count in zip(spec.datasets, mixture.sizes, mixture.counts, strict=True):
+        _log.info("%s: %d of %d prompts in each pass", data.path, count, size)
+    return mixture
 
 
 def check_model(spec: GRPOJobSpec, path: str) -> CheckedModel:

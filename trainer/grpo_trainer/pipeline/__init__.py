@@ -5,6 +5,7 @@ from .batch import Batch
 from .buffer import RolloutBuffer
 from .change_signal import ChangeSignal
 from .leases import Lease
+from .mixture import Mixture
 from .source import PromptSource, ScheduledPrompt, SourceState
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "ChangeSignal",
     "Lease",
     "Limits",
+    "Mixture",
     "PromptSource",
     "RolloutBuffer",
     "ScheduledPrompt",

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.events import GroupCounts
 
+from .mixture import Mixture
+
 logger = logging.getLogger(__name__)
 
 
@@ -58,20 +60,26 @@ class SourceState(TypedDict):
     done_beyond: list[int]
     """The finished serials above it, ascending."""
     groups: dict[str, int]
+    mixture: list[list[int]] | None
+    """Sizes of the data sets, and their rows in a pass."""
 
 
 class PromptSource:
-    """Returns `count` rows once per episode, in another order in each.
+    """Returns `count` rows once per episode, in another order in each; with a mixture its rows.
 
     A requeued prompt is returned again until it is finished. The state contains finished prompts
     only: after a resume those in flight are returned again, and none is trained twice.
     """
 
-    def __init__(self, count: int, episodes: int, seed: int) -> None:
+    def __init__(
+        self, count: int, episodes: int, seed: int, mixture: Mixture | None = None
+    ) -> None:
+        assert mixture is None or mixture.count == count, f"{count=}, {mixture=}"
         assert count > 0 and episodes > 0, f"{count=}, {episodes=}: no prompts"
         self.count = count
         self.episodes = episodes
         self.seed = seed
+        self.mixture = mixture
         self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
         self._set_position(0, set(), GroupCounts())
 
@@ -136,6 +144,7 @@ class PromptSource:
             done_below=self._done_below,
             done_beyond=sorted(self._done_beyond),
             groups=asdict(self.counts),
+            mixture=self._mixture_state(),
         )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -144,7 +153,13 @@ class PromptSource:
         Raises:
             InvalidInputError: the state is of other data, episodes or seed.
         """
-        fields = {"count": self.count, "episodes": self.episodes, "seed": self.seed}
+        fields: dict[str, Any] = {
+            "count": self.count,
+            "episodes": self.episodes,
+            "seed": self.seed,
+            "mixture": self._mixture_state(),
+        }
+        state = {"mixture": None, **state}  # absent in checkpoints of earlier releases
         faults = [
             f"{field}: the checkpoint's data position is for {state[field]}, expected {ours};"
             " resume with what it was made with, or start in a new run directory"
@@ -155,6 +170,10 @@ class PromptSource:
             raise InvalidInputError(faults)
         counts = GroupCounts(**state["groups"])
         self._set_position(state["done_below"], set(state["done_beyond"]), counts)
+
+    def _mixture_state(self) -> list[list[int]] | None:
+        mixture = self.mixture
+        return None if mixture is None else [list(mixture.sizes), list(mixture.counts)]
 
     def _set_position(self, done_below: int, done_beyond: set[int], counts: GroupCounts) -> None:
         self._done_below = done_below
@@ -171,9 +190,13 @@ class PromptSource:
     def _row(self, episode: int, index: int) -> int:
         # New serials ascend, so the order of one episode at a time is enough.
         if self._order[0] != episode:
-            generator = np.random.default_rng((self.seed, episode))
-            self._order = (episode, generator.permutation(self.count))
+            self._order = (episode, self._shuffled(episode))
         return int(self._order[1][index])
+
+    def _shuffled(self, episode: int) -> NDArray[np.int64]:
+        if self.mixture is not None:
+            return self.mixture.order(self.seed, episode)
+        return np.random.default_rng((self.seed, episode)).permutation(self.count)
 
     def _sampling_seed(self, serial: int) -> int:
         digest = hashlib.blake2b(f"{self.seed}/{serial}".encode(), digest_size=8).digest()

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from ..errors import InvalidInputError
 from ..messages import Row, Score
 from ..row_faults import RowFault, refuse, shown
 from ..spec.reward import EndpointSpec, JudgeSpec
-from ..spec.templates import fill, places
+from ..spec.templates import fill, last_match, places
 from .endpoint import Endpoint, EndpointError, refused, unreadable
 from .remote import RemoteReward, clipped
 from .worker import Failure
@@ -89,11 +88,9 @@ def read_score(spec: JudgeSpec, url: str, answer: Any) -> float:
         message = answer["choices"][0]["message"]["content"]
     except (KeyError, IndexError, TypeError):
         raise unreadable(url, "must be a chat completion", answer) from None
-    found = list(re.finditer(spec.pattern, message)) if isinstance(message, str) else []
-    if not found:
+    text = last_match(spec.pattern, message) if isinstance(message, str) else None
+    if text is None:
         raise unreadable(url, f"must match {spec.pattern!r}", message)
-    last = found[-1]
-    text = last.group(last.re.groups)
     score = spec.scores.get(text) if spec.scores else _number(text)
     if score is None:
         known = f"one of {', '.join(spec.scores)}" if spec.scores else "a number"

@@ -33,6 +33,7 @@ from .training import (
     BufferSpec,
     CheckpointSpec,
     DatasetSpec,
+    MixtureSetSpec,
     ModelSpec,
     RolloutLogSpec,
     SamplingSpec,
@@ -47,6 +48,8 @@ class GRPOJobSpec(Record):
     """The model that is trained."""
     dataset: DatasetSpec = DatasetSpec()
     """The prompts and their reference answers."""
+    datasets: Annotated[tuple[MixtureSetSpec, ...], Field(max_length=32)] = ()
+    """A mixture of data sets, in place of `dataset`."""
     evaluation: EvaluationSpec = EvaluationSpec()
     """Evaluations during the run."""
     algorithm: AlgorithmSpec = AlgorithmSpec()
@@ -135,6 +138,11 @@ class GRPOJobSpec(Record):
         """Data-parallel groups: processes over (tensor x pipeline) parallel size."""
         parallel = self.consumers.tensor_parallel_size * self.consumers.pipeline_parallel_size
         return self.consumer_processes // parallel
+
+    @property
+    def training_sets(self) -> tuple[DatasetSpec, ...]:
+        """The data sets that are trained on."""
+        return self.datasets or (self.dataset,)
 
     @property
     def groups_per_step(self) -> int:

@@ -1,16 +1,14 @@
 """How completions are scored: one reward, or several weighted parts."""
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from .base import NonEmptyStr, NonNegativeFloat, PositiveFloat, PositiveInt, Record
 from .kubernetes import PART_NAME, URL, VariableName
-from .templates import Template
+from .templates import Pattern, Template
 
 
 class RewardType(StrEnum):
@@ -55,18 +53,6 @@ class HttpRewardSpec(EndpointSpec):
     """A reward server with the protocol of OpenRLHF, one request for each group."""
 
 
-def _pattern(text: str) -> str:
-    try:
-        groups = re.compile(text).groups
-    except re.error as error:
-        raise PydanticCustomError(
-            "pattern", "must be a regular expression: {e}", {"e": str(error)}
-        ) from None
-    if groups > 1:
-        raise PydanticCustomError("pattern", "must have at most one group")
-    return text
-
-
 class JudgeSpec(EndpointSpec):
     """A model behind an OpenAI-compatible API, asked once for each completion.
 
@@ -77,7 +63,7 @@ class JudgeSpec(EndpointSpec):
     """Name of the model at the endpoint."""
     prompt: Template
     """Message to the judge, with `{prompt}`, `{completion}`, `{answer}` and the row's columns."""
-    pattern: Annotated[NonEmptyStr, AfterValidator(_pattern)]
+    pattern: Pattern
     """Regular expression of the score in the judge's message: its group, of the last match."""
     max_score: PositiveFloat = 1.0
     """Score that counts as 1; 0 counts as 0."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from .faults import FaultKind
 from .reward import DEFAULT_TYPE, RewardPartSpec, RewardSpec, RewardType
 from .rule import Rule
+from .training import DatasetSpec
 
 if TYPE_CHECKING:
     from .job import GRPOJobSpec
@@ -105,6 +106,14 @@ def _set_names_differ(spec: "GRPOJobSpec") -> bool:
 
 
 _SETS = "self.evaluation.sets"
+_DATASET = DatasetSpec()
+_DEFAULTS = {
+    "path": _DATASET.path,
+    "promptColumn": _DATASET.prompt_column,
+    "answerColumn": _DATASET.answer_column,
+    "testsColumn": _DATASET.tests_column,
+}
+_OPTIONAL = ("promptTemplate", "answerPattern")
 _EVALUATION = (
     Rule(
         field="evaluation.sets",
@@ -113,6 +122,20 @@ _EVALUATION = (
         holds=_set_names_differ,
         must="must have a different name for each set, datasets included",
         shown=False,
+    ),
+    Rule(
+        field="dataset",
+        cel="!has(self.datasets) || size(self.datasets) == 0 || ("
+        + " && ".join(
+            [
+                *(f"self.dataset.{name} == '{value}'" for name, value in _DEFAULTS.items()),
+                *(f"!has(self.dataset.{name})" for name in _OPTIONAL),
+            ]
+        )
+        + ")",
+        holds=lambda s: not s.datasets or s.dataset == _DATASET,
+        must="with datasets, which replace it",
+        kind=FaultKind.FORBIDDEN,
     ),
     Rule(
         field="evaluation.reward",

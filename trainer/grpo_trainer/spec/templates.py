@@ -1,5 +1,6 @@
-"""Texts with `{name}` places, which rows and completions fill."""
+"""Texts with `{name}` places, which rows and completions fill, and patterns that read texts."""
 
+import re
 from collections.abc import Mapping
 from string import Formatter
 from typing import Annotated, Any
@@ -48,3 +49,26 @@ Template = Annotated[
     StringConstraints(min_length=1, max_length=MAX_TEMPLATE_LENGTH),
     AfterValidator(_valid),
 ]
+
+
+def last_match(pattern: str, text: str) -> str | None:
+    """The group of the last match, or all of it without a group; None where nothing matches."""
+    found = None
+    for match in re.finditer(pattern, text):
+        found = match
+    return None if found is None else found.group(found.re.groups)
+
+
+def _pattern(text: str) -> str:
+    try:
+        groups = re.compile(text).groups
+    except re.error as error:
+        raise PydanticCustomError(
+            "pattern", "must be a regular expression: {e}", {"e": str(error)}
+        ) from None
+    if groups > 1:
+        raise PydanticCustomError("pattern", "must have at most one group")
+    return text
+
+
+Pattern = Annotated[str, StringConstraints(min_length=1, max_length=4096), AfterValidator(_pattern)]

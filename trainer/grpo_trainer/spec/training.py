@@ -7,6 +7,7 @@ from pydantic import Field
 
 from .base import NonEmptyStr, NonNegativeInt, PositiveFloat, PositiveInt, Record
 from .kubernetes import ObjectName
+from .templates import Pattern, Template
 
 
 class Dtype(StrEnum):
@@ -29,13 +30,26 @@ class ModelSpec(Record):
 
 class DatasetSpec(Record):
     path: NonEmptyStr = "data.jsonl"
-    """JSONL or parquet file on the volume, or `builtin://addition`."""
+    """JSONL or parquet file on the volume, `hf://OWNER/NAME[/CONFIG][@REVISION]:SPLIT`, or
+    `builtin://addition`."""
     prompt_column: NonEmptyStr = "messages"
     """Column with the chat messages (one dict or a list), or with text."""
+    prompt_template: Template | None = None
+    """The user's message, in which `{column}` is the text of a column; replaces promptColumn."""
     answer_column: NonEmptyStr = "gt_answer"
     """Column with the reference answer."""
+    answer_pattern: Pattern | None = None
+    """Regular expression of the reference answer in its column: its group, of the last match; the
+    whole column when absent."""
     tests_column: NonEmptyStr = "test_cases"
     """Column with the test cases of a `code` reward."""
+
+
+class MixtureSetSpec(DatasetSpec):
+    path: NonEmptyStr
+    """As `dataset.path`."""
+    weight: PositiveFloat = 1.0
+    """Share of this set in each pass, relative to the other weights."""
 
 
 class SamplingSpec(Record):
