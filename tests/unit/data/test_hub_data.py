@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -125,8 +126,8 @@ def read(home: Path, url: str, paths: list[str], token: str = "") -> dict[str, A
     return dict(zip(paths, map(json.loads, printed.splitlines()), strict=True))
 
 
-@pytest.fixture(scope="module")
-def hub() -> Iterator[str]:
+@contextmanager
+def running_hub() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -134,6 +135,12 @@ def hub() -> Iterator[str]:
     server.shutdown()
     server.server_close()
     thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[str]:
+    with running_hub() as url:
+        yield url
 
 
 PATHS = [
@@ -201,17 +208,23 @@ def test_a_token_opens_a_private_data_set(hub, tmp_path):
 
 
 def test_while_the_hub_is_gone_the_cache_is_used_and_what_it_lacks_may_be_retried(tmp_path):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    url, path = f"http://127.0.0.1:{server.server_port}", "hf://o/flat:train"
-    before = read(tmp_path, url, [path])[path]
-    server.shutdown()
-    server.server_close()
-    thread.join(10)
-    after = read(tmp_path, url, [path, "hf://o/sums/main:train"])
-    assert [question for _, question in after[path]] == [question for _, question in before]
-    assert after["hf://o/sums/main:train"].startswith("RunFailedError: hf://o/sums/main:train: ")
+    flat, sums = "hf://o/flat:train", "hf://o/sums/main:train"
+    with running_hub() as url:
+        before = read(tmp_path, url, [flat])[flat]
+    after = read(tmp_path, url, [flat, sums])
+    assert after[flat] == before
+    assert after[sums].startswith(f"RunFailedError: {sums}: the Hub cannot be reached")
+
+
+def test_a_part_of_a_split_in_the_cache_is_not_used_for_the_whole(tmp_path):
+    train, test = "hf://o/sums/main:train", "hf://o/sums/main:test"
+    with running_hub() as url:
+        read(tmp_path, url, [train, test])
+    (last,) = tmp_path.rglob("train-00001-of-00002.parquet")
+    last.unlink()
+    found = read(tmp_path, url, [train, test])
+    assert found[train].startswith(f"RunFailedError: {train}: the Hub cannot be reached")
+    assert [question for _, question in found[test]] == ["4?"]
 
 
 @pytest.mark.parametrize("path", ["hf://a:b", "hf://a/b", "hf://a/b@:c", "hf://a/b:c:d", "hf://:a"])

@@ -23,6 +23,7 @@ from ..environment import (
 from ..errors import InvalidInputError, invalid
 from ..options import RunOptions
 from ..spec import ConsumerBackend, GRPOJob, GRPOJobSpec
+from ..spec.training import HUB_SCHEME
 from .jobs import given_flags, job_of, options_of
 from .manifests import read_document
 from .resume import spec_differences
@@ -150,14 +151,17 @@ def check_files(spec: GRPOJobSpec) -> None:
     """Raises InvalidInputError with the fields whose data files do not exist."""
     given = spec.evaluation
     paths = [
-        ("dataset.path", spec.dataset.path),
+        *(
+            [(f"datasets[{index}].path", one.path) for index, one in enumerate(spec.datasets)]
+            or [("dataset.path", spec.dataset.path)]
+        ),
         *((f"evaluation.datasets.{name}", path) for name, path in given.datasets.items()),
         *((f"evaluation.sets[{index}].path", one.path) for index, one in enumerate(given.sets)),
     ]
     missing = [
         invalid(f"spec.{field}", path, f"no such file (working directory: {Path.cwd()})")
         for field, path in paths
-        if not is_builtin(path) and not Path(path).exists()
+        if not is_builtin(path) and not path.startswith(HUB_SCHEME) and not Path(path).exists()
     ]
     if missing:
         raise InvalidInputError(missing)

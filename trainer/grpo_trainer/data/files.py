@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 
 from ..errors import InvalidDataError
 from ..row_faults import InvalidValueError, RowFault, refuse, shown
-from .hub import HUB, hub_files
+from ..spec.training import HUB_SCHEME
+from .hub import hub_files
 
 _OBJECT = "must be a JSON object on one line"
 _UTF8 = "must be text in UTF-8"
@@ -33,7 +34,7 @@ def read_records(path: str) -> Iterator[Record | RowFault]:
     Raises InvalidDataError if the file does not exist, cannot be read or is of another kind, and
     RunFailedError while the Hub cannot be reached.
     """
-    if path.startswith(HUB):
+    if path.startswith(HUB_SCHEME):
         for name, cached in hub_files(path):
             yield from _read_parquet(cached, f"{path} {name}")
         return

@@ -4,17 +4,20 @@ The cache is below `HF_HOME`, on the volume in a cluster; `HF_TOKEN` opens gated
 repositories, and `HF_ENDPOINT` replaces the Hub.
 """
 
+import json
 import logging
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from ..errors import RunFailedError
 from ..outages import is_outage
 from ..row_faults import RowFault, refuse
 
-HUB = "hf://"
 FORM = "hf://OWNER/NAME[/CONFIG][@REVISION]:SPLIT"
 _ADDRESS = re.compile(
     r"hf://(?P<repository>[^/@:\s]+/[^/@:\s]+)(?:/(?P<config>[^@:\s]+))?"
@@ -67,11 +70,10 @@ def hub_files(path: str) -> list[tuple[str, Path]]:
     try:
         info = HfApi().dataset_info(repository, revision=revision)
         names = [sibling.rfilename for sibling in info.siblings or ()]
-        chosen = _chosen(path, address, names)
-        _log.info("%s: revision %s, %d files", path, info.sha, len(chosen))
-        return [
-            (name, Path(hf_hub_download(repository, name, repo_type="dataset", revision=info.sha)))
-            for name in chosen
+        record: dict[str, Any] = {"revision": info.sha, "names": _chosen(path, address, names)}
+        _log.info("%s: revision %s, %d files", path, info.sha, len(record["names"]))
+        files = [
+            (name, Path(hf_hub_download(**_file(path, name, record)))) for name in record["names"]
         ]
     except GatedRepoError:
         must = "must be a data set that HF_TOKEN gives access to"
@@ -82,38 +84,64 @@ def hub_files(path: str) -> list[tuple[str, Path]]:
     except RepositoryNotFoundError:
         must = "must be a data set on the Hub; a private one needs HF_TOKEN"
         raise refuse([RowFault(path, must, f"repository {repository!r}")]) from None
-    except (OfflineModeIsEnabled, LocalEntryNotFoundError, ConnectionError) as error:
-        return _cached(path, address, error)
-    except (HFValidationError, HfHubHTTPError) as error:
-        if is_outage(error):
-            return _cached(path, address, error)
+    # Clients of HTTP differ between versions of the library, and so do the types of an outage.
+    except Exception as error:
+        offline = isinstance(error, OfflineModeIsEnabled | LocalEntryNotFoundError)
+        if offline or is_outage(error):
+            return _cached(path, error)
+        if not isinstance(error, HFValidationError | HfHubHTTPError):
+            raise
         reason = str(error).strip().partition("\n")[0]
         must = f"must be a data set on the Hub ({reason})"
         raise refuse([RowFault(path, must, f"repository {repository!r}")]) from None
+    _keep(record, _record(path))
+    return files
 
 
-def _cached(path: str, address: HubData, error: Exception) -> list[tuple[str, Path]]:
+def _cached(path: str, error: Exception) -> list[tuple[str, Path]]:
     """The files of an earlier run, while the Hub cannot be reached."""
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     reason = str(error).strip().partition("\n")[0]
     try:
-        folder = Path(
-            snapshot_download(
-                address.repository,
-                repo_type="dataset",
-                revision=address.revision,
-                local_files_only=True,
-            )
-        )
-    except LocalEntryNotFoundError:
+        record = json.loads(_record(path).read_text())
+        files = [
+            (name, Path(hf_hub_download(**_file(path, name, record), local_files_only=True)))
+            for name in record["names"]
+        ]
+    except (FileNotFoundError, LocalEntryNotFoundError):
         raise RunFailedError(
             f"{path}: the Hub cannot be reached, and the cache does not have the files ({reason})"
         ) from error
-    names = [str(file.relative_to(folder)) for file in folder.rglob("*.parquet")]
     _log.warning("%s: the Hub cannot be reached; using the files in the cache", path)
-    return [(name, folder / name) for name in _chosen(path, address, names)]
+    return files
+
+
+def _keep(record: Mapping[str, Any], place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    temporary = place.with_suffix(f".{os.getpid()}")
+    temporary.write_text(json.dumps(record))
+    temporary.replace(place)
+
+
+def _file(path: str, name: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "repo_id": parse_address(path).repository,
+        "filename": name,
+        "repo_type": "dataset",
+        "revision": record["revision"],
+    }
+
+
+def _record(path: str) -> Path:
+    """The commit and the files of an address when all of them were last downloaded.
+
+    The cache alone does not tell a whole split from the part that an interrupted run left.
+    """
+    from huggingface_hub.constants import HF_HOME
+
+    return Path(HF_HOME, "grpo-operator", f"{sha256(path.encode()).hexdigest()[:32]}.json")
 
 
 def _chosen(path: str, address: HubData, names: Sequence[str]) -> list[str]:

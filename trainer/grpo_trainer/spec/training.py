@@ -28,6 +28,10 @@ class ModelSpec(Record):
     """Run Python code that is part of the model. Enable it only for authors you trust."""
 
 
+HUB_SCHEME = "hf://"
+"""Begins paths of data sets on the Hugging Face Hub."""
+
+
 class DatasetSpec(Record):
     path: NonEmptyStr = "data.jsonl"
     """JSONL or parquet file on the volume, `hf://OWNER/NAME[/CONFIG][@REVISION]:SPLIT`, or
