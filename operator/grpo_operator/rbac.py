@@ -11,12 +11,14 @@ from .model.resources import (
     CLAIMS,
     CLUSTERS,
     CONFIG_MAPS,
+    DEPLOYMENTS,
     EVENTS,
     JOBS,
     LEASES,
     NETWORK_POLICIES,
     PODS,
     SECRETS,
+    SERVICES,
 )
 
 Rules = Mapping[tuple[str, str], tuple[str, ...]]
@@ -33,6 +35,8 @@ RULES: dict[tuple[str, str], tuple[str, ...]] = {
     (CONFIG_MAPS.group, "configmaps"): ("create",),
     (SECRETS.group, "secrets"): ("create",),
     (NETWORK_POLICIES.group, "networkpolicies"): ("create",),
+    (SERVICES.group, "services"): ("create",),
+    (DEPLOYMENTS.group, "deployments"): ("create", "delete"),
     (EVENTS.group, "events"): ("create", "list"),
 }
 """Rights in every namespace it serves."""

@@ -29,13 +29,27 @@ from ..model.resources import (
     CLAIMS,
     CLUSTERS,
     CONFIG_MAPS,
+    DEPLOYMENTS,
     JOBS,
     NETWORK_POLICIES,
     SECRETS,
+    SERVICES,
     Resource,
 )
 from ..policies.volumes import claim_name
-from ..render import claim, config_map, network_policy, ray_cluster, scale_patch, secret
+from ..render import (
+    claim,
+    config_map,
+    environment_deployment,
+    environment_name,
+    environment_policy,
+    environment_service,
+    has_environment_pods,
+    network_policy,
+    ray_cluster,
+    scale_patch,
+    secret,
+)
 from ..render.merge import Object
 from ..render.metadata import KeyNotAllowedError
 from ..settings import Settings
@@ -77,6 +91,9 @@ class Actor:
                 await self._create(job)
             case DeleteCluster(uid):
                 assert seen.cluster is not None
+                # First: where the cluster is gone, nothing else is deleted.
+                if job.spec is not None and has_environment_pods(job.spec):
+                    await self.kube.delete(DEPLOYMENTS, job.namespace, environment_name(job))
                 await self.kube.delete(CLUSTERS, job.namespace, seen.cluster.name, {"uid": uid})
             case ScaleProducers(replicas):
                 await self._scale(seen, replicas)
@@ -93,6 +110,7 @@ class Actor:
         node_claim = await self._node_claim(job)
         try:
             cluster = ray_cluster(job, self.settings, node_claim)
+            environment = self._environment(job)
         except KeyNotAllowedError as error:
             raise ActionRefusedError(Problem("KeyNotAllowed", str(error))) from error
         except ValueError as error:
@@ -103,6 +121,7 @@ class Actor:
             (CONFIG_MAPS, config_map(job)),
             (SECRETS, secret(job, self.tokens.of(job))),
             (NETWORK_POLICIES, None if access is None else network_policy(job, access)),
+            *environment,
             (CLUSTERS, cluster),
         ]
         for position, (resource, body) in enumerate(objects):
@@ -126,6 +145,17 @@ class Actor:
                 return None
             modes = tuple(found["spec"]["accessModes"])
         return None if _MANY_NODES & set(modes) else name
+
+    def _environment(self, job: Job) -> list[tuple[Resource, Object | None]]:
+        """The pods of the environment. Raises ValueError as `environment_deployment`."""
+        if job.spec is None or not has_environment_pods(job.spec):
+            return []
+        access = self.settings.network_access
+        return [
+            (NETWORK_POLICIES, None if access is None else environment_policy(job)),
+            (SERVICES, environment_service(job)),
+            (DEPLOYMENTS, environment_deployment(job, self.settings)),
+        ]
 
     async def _create_one(self, job: Job, resource: Resource, body: Object, position: int) -> None:
         """Create the object at a position of the sequence, unless it exists.

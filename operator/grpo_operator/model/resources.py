@@ -24,6 +24,8 @@ class Resource:
 JOBS = Resource(API_GROUP, "v1alpha1", "grpojobs")
 CLUSTERS = Resource("ray.io", "v1", "rayclusters")
 PODS = Resource("", "v1", "pods")
+DEPLOYMENTS = Resource("apps", "v1", "deployments")
+SERVICES = Resource("", "v1", "services")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims")
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 SECRETS = Resource("", "v1", "secrets")

@@ -8,6 +8,7 @@ from grpo_trainer.spec.cluster import EnvVar
 from ..clients.tokens import TOKEN_KEY
 from ..model.naming import child_name
 from ..model.observed import Job
+from .environment_pods import environment_url, has_environment_pods
 from .merge import Object
 from .objects import secret_name
 
@@ -41,6 +42,8 @@ def environment(job: Job, spec: GRPOJobSpec, defaults: Sequence[EnvVar]) -> list
         {"name": "HF_HOME", "value": f"{VOLUME_DIR}/huggingface"},
         {"name": "GRPO_CACHE", "value": f"{VOLUME_DIR}/cache"},
     ]
+    if has_environment_pods(spec):
+        ours.append({"name": "GRPO_ENVIRONMENT_URL", "value": environment_url(job)})
     wandb = spec.tracking.wandb
     if wandb is not None and wandb.secret_name is not None:
         key = {"name": wandb.secret_name, "key": "WANDB_API_KEY"}

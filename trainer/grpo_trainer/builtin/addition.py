@@ -8,8 +8,6 @@ import random
 from enum import StrEnum
 from typing import Any
 
-from .names import SCHEME
-
 _OPERANDS = range(10, 50)
 _HELD_OUT_PAIRS = 150
 _SEED = 0
@@ -20,12 +18,6 @@ class Split(StrEnum):
 
     TRAIN = "train"
     HELD_OUT = "held-out"
-
-
-ADDITION_PATHS = {
-    f"{SCHEME}addition": Split.TRAIN,
-    f"{SCHEME}addition-held-out": Split.HELD_OUT,
-}
 
 
 def sums(split: Split) -> list[tuple[int, int]]:

@@ -17,10 +17,14 @@ class CompletionFormat(StrEnum):
 
     BOXED = "boxed"
     THINK_ANSWER_TAGS = "think_answer_tags"
+    TOOL_CALL = "tool_call"
+    """A guess of a product in a box, or a call of a calculator before it."""
 
     @classmethod
     def for_reward(cls, reward: RewardType) -> "CompletionFormat":
-        """The format of the reward's own name; boxed for all others."""
+        """The format of the reward's own name, tool calls for an environment, else boxed."""
+        if reward is RewardType.ENVIRONMENT:
+            return cls.TOOL_CALL
         return next((form for form in cls if form.value == reward.value), cls.BOXED)
 
 
@@ -70,4 +74,7 @@ def tiny_recipe(completion_format: CompletionFormat, seed: int) -> Recipe:
     """The recipe of `builtin://tiny`."""
     if completion_format is CompletionFormat.BOXED:
         return Recipe(completion_format, seed)
+    if completion_format is CompletionFormat.TOOL_CALL:
+        # The accuracy is that of calling the calculator, and of using what it answers.
+        return Recipe(completion_format, seed, steps=300, min_accuracy=0.2, batch_size=128)
     return Recipe(completion_format, seed, steps=200, min_accuracy=0.40)

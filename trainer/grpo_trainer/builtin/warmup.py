@@ -12,7 +12,9 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from .addition import Split, question, sums
-from .recipe import OnProgress, Recipe
+from .products import called, product
+from .products import lessons as product_lessons
+from .recipe import CompletionFormat, OnProgress, Recipe
 from .teacher import careless_answer, completion
 from .tokenizer import MAX_POSITIONS, VOCAB_SIZE, build_tokenizer
 
@@ -27,7 +29,7 @@ class Dialogues:
     ids: Tensor
     """[N, P + R]"""
     completion_mask: Tensor
-    """[N, R], 1.0 up to the end-of-sequence token."""
+    """[N, R], 1.0 up to the end-of-sequence token, but 0.0 for observations of a tool."""
 
     def __getitem__(self, index: Tensor) -> "Dialogues":
         return Dialogues(self.ids[index], self.completion_mask[index])
@@ -98,8 +100,14 @@ def exact_accuracy(model: Qwen2ForCausalLM, dialogues: Dialogues) -> float:
 
 
 def held_out_dialogues(tokenizer: PreTrainedTokenizerFast, recipe: Recipe) -> Dialogues:
-    """The held-out sums with their right completions."""
-    return _encode(tokenizer, recipe, ((a, b, a + b) for a, b in sums(Split.HELD_OUT)))
+    """The held-out questions with their right completions."""
+    pairs, form = sums(Split.HELD_OUT), recipe.completion_format
+    if form is CompletionFormat.TOOL_CALL:
+        return _encode(tokenizer, ((product(a, b), called(a, b)) for a, b in pairs))
+    end = tokenizer.eos_token
+    return _encode(
+        tokenizer, ((question(a, b), completion(a, b, a + b, form) + end) for a, b in pairs)
+    )
 
 
 def _train(
@@ -108,7 +116,7 @@ def _train(
     recipe: Recipe,
     on_progress: OnProgress,
 ) -> float:
-    lessons = _encode(tokenizer, recipe, _lessons(recipe))
+    taught = _encode(tokenizer, _lessons(recipe, tokenizer.eos_token))
     held_out = held_out_dialogues(tokenizer, recipe)
     optimizer = torch.optim.AdamW(
         model.parameters(),
@@ -122,8 +130,8 @@ def _train(
         for step in range(1, steps + 1):
             for group in optimizer.param_groups:
                 group["lr"] = recipe.learning_rate * _schedule(step, steps, recipe)
-            batch = torch.randint(len(lessons.ids), (recipe.batch_size,), generator=generator)
-            _step(model, optimizer, lessons[batch])
+            batch = torch.randint(len(taught.ids), (recipe.batch_size,), generator=generator)
+            _step(model, optimizer, taught[batch])
             if step % _STEPS_PER_REPORT == 0 or step == steps:
                 accuracy = exact_accuracy(model, held_out)
                 on_progress(done + step, done + steps, accuracy)
@@ -159,33 +167,38 @@ def _completion_logprobs(model: Qwen2ForCausalLM, dialogues: Dialogues) -> Tenso
     return -loss.view_as(dialogues.completion_mask) * dialogues.completion_mask
 
 
-def _lessons(recipe: Recipe) -> Iterable[tuple[int, int, int]]:
-    """Sums of the training split with answers of the teacher."""
+def _lessons(recipe: Recipe, end: str) -> Iterable[tuple[str, str]]:
+    """Questions of the training split with completions of the teacher."""
     rng, pairs = random.Random(recipe.seed), sums(Split.TRAIN)
+    if recipe.completion_format is CompletionFormat.TOOL_CALL:
+        yield from product_lessons(rng, recipe.answers_per_sum)
+        return
     for _ in range(recipe.answers_per_sum):
         for a, b in pairs:
             answer = careless_answer(a, b, rng, forget_carry=recipe.forget_carry, slip=recipe.slip)
-            yield a, b, answer
+            yield question(a, b), completion(a, b, answer, recipe.completion_format) + end
 
 
-def _encode(
-    tokenizer: PreTrainedTokenizerFast, recipe: Recipe, answered: Iterable[tuple[int, int, int]]
-) -> Dialogues:
-    """Sums (a, b, answer) in the chat template and the completion format."""
-    answered = list(answered)
+def _encode(tokenizer: PreTrainedTokenizerFast, answered: Iterable[tuple[str, str]]) -> Dialogues:
+    """(question, all behind it) in the chat template."""
+    questions, answers = zip(*answered, strict=True)
     prompts = {
-        (a, b): tokenizer.apply_chat_template(
-            [{"role": "user", "content": question(a, b)}],
+        asked: tokenizer.apply_chat_template(
+            [{"role": "user", "content": asked}],
             add_generation_prompt=True,
             return_dict=False,
         )
-        for a, b in {(a, b) for a, b, _ in answered}
+        for asked in set(questions)
     }
-    completions = tokenizer(
-        [completion(*item, recipe.completion_format) + tokenizer.eos_token for item in answered],
-        padding=True,
-        padding_side="right",
-        return_tensors="pt",
-    )
-    ids = [torch.tensor([prompts[a, b] for a, b, _ in answered]), completions["input_ids"]]
-    return Dialogues(torch.cat(ids, dim=1), completions["attention_mask"].float())
+    completions = tokenizer(list(answers), padding=True, padding_side="right", return_tensors="pt")
+    ids = [torch.tensor([prompts[asked] for asked in questions]), completions["input_ids"]]
+    mask = completions["attention_mask"] * ~_observed(tokenizer, completions["input_ids"])
+    return Dialogues(torch.cat(ids, dim=1), mask.float())
+
+
+def _observed(tokenizer: PreTrainedTokenizerFast, ids: Tensor) -> Tensor:
+    """[N, R] bool: from the tool's turn to the opening of the assistant's next one."""
+    begins = (ids == tokenizer.convert_tokens_to_ids("<tool>")).cumsum(1)
+    ends = ids == tokenizer.convert_tokens_to_ids("<assistant>")
+    observed: Tensor = (begins > ends.cumsum(1)) | ends
+    return observed

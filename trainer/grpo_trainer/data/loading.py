@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 
-from ..builtin.addition import ADDITION_PATHS, addition_rows
+from ..builtin.data_sets import DATA_SETS
 from ..builtin.names import is_builtin
 from ..messages import Row
 from ..rewards import RowNeeds
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 def load_rows(path: str, columns: DatasetSpec, needs: RowNeeds) -> tuple[Row, ...]:
-    """Read `path` (JSONL, parquet or `builtin://addition...`) and check what the reward needs.
+    """Read `path` (JSONL, parquet or a built-in data set) and check what the reward needs.
 
     `columns` gives the names of the columns; its own path is not read, so that evaluation sets
     share it. Repeated rows are kept, and their number is logged.
@@ -50,8 +50,8 @@ def _records(path: str) -> Iterator[Record | RowFault]:
     if not is_builtin(path):
         yield from read_records(path)
         return
-    if path not in ADDITION_PATHS:
-        known = " or ".join(ADDITION_PATHS)
+    if path not in DATA_SETS:
+        known = " or ".join(DATA_SETS)
         raise refuse([RowFault("spec.dataset.path", f"must be {known}", repr(path))])
-    for number, row in enumerate(addition_rows(ADDITION_PATHS[path]), 1):
+    for number, row in enumerate(DATA_SETS[path](), 1):
         yield Record(f"{path} row {number}", row)

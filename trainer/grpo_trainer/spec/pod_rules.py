@@ -2,16 +2,32 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .cluster import EnvFromSource, EnvVar, ResourcesSpec, TolerationSpec
+from .cluster import EnvFromSource, EnvVar, PodPoolSpec, ResourcesSpec, TolerationSpec
 from .kubernetes import INTEGER, is_extended, quantity_value
 from .rule import Rule
 
 if TYPE_CHECKING:
     from .job import GRPOJobSpec
 
-_POOLS = ("head", "producers", "consumers")
+_POOLS = ("head", "producers", "consumers", "environment.pods")
+
+
+def _pool(spec: "GRPOJobSpec", pool: str) -> PodPoolSpec | None:
+    """The pool at a path; None for one that the spec does not have."""
+    value: Any = spec
+    for part in pool.split("."):
+        value = getattr(value, part, None)
+    found: PodPoolSpec | None = value
+    return found
+
+
+def _guarded(pool: str, cel: str) -> str:
+    """The expression, for a pool that may be absent."""
+    if pool != "environment.pods":
+        return cel
+    return f"!has(self.environment) || !has(self.environment.pods) || ({cel})"
 
 
 def _within_limits(resources: ResourcesSpec) -> bool:
@@ -45,12 +61,19 @@ def _resources(pool: str) -> Iterator[Rule]:
     requests, limits = f"{here}.requests", f"{here}.limits"
 
     def holds(check: Callable[[ResourcesSpec], bool]) -> Callable[["GRPOJobSpec"], bool]:
-        return lambda spec: check(getattr(spec, pool).resources)
+        def holds_for(spec: "GRPOJobSpec") -> bool:
+            found = _pool(spec, pool)
+            return found is None or check(found.resources)
+
+        return holds_for
 
     yield Rule(
         field=f"{pool}.resources.requests",
-        cel=f"!has({requests}) || !has({limits}) || {requests}.all(name, !(name in {limits}) || "
-        f"!quantity(string({requests}[name])).isGreaterThan(quantity(string({limits}[name]))))",
+        cel=_guarded(
+            pool,
+            f"!has({requests}) || !has({limits}) || {requests}.all(name, !(name in {limits}) || "
+            f"!quantity(string({requests}[name])).isGreaterThan(quantity(string({limits}[name]))))",
+        ),
         holds=holds(_within_limits),
         must="must be at most the limits",
         shown=False,
@@ -58,16 +81,22 @@ def _resources(pool: str) -> Iterator[Rule]:
     whole = "{0}.all(name, !name.contains('/') || string({0}[name]).matches('" + INTEGER + "'))"
     yield Rule(
         field=f"{pool}.resources",
-        cel=f"(!has({requests}) || {whole.format(requests)}) && "
-        f"(!has({limits}) || {whole.format(limits)})",
+        cel=_guarded(
+            pool,
+            f"(!has({requests}) || {whole.format(requests)}) && "
+            f"(!has({limits}) || {whole.format(limits)})",
+        ),
         holds=holds(_whole_units),
         must="must have whole numbers of extended resources",
         shown=False,
     )
     yield Rule(
         field=f"{pool}.resources.requests",
-        cel=f"!has({requests}) || {requests}.all(name, !name.contains('/') || (has({limits}) && "
-        f"name in {limits} && string({limits}[name]) == string({requests}[name])))",
+        cel=_guarded(
+            pool,
+            f"!has({requests}) || {requests}.all(name, !name.contains('/') || (has({limits}) && "
+            f"name in {limits} && string({limits}[name]) == string({requests}[name])))",
+        ),
         holds=holds(_extended_limits),
         must="must equal the limits for extended resources",
         shown=False,
@@ -77,7 +106,11 @@ def _resources(pool: str) -> Iterator[Rule]:
 def _all_tolerations(
     pool: str, check: Callable[[TolerationSpec], bool]
 ) -> Callable[["GRPOJobSpec"], bool]:
-    return lambda spec: all(map(check, getattr(spec, pool).tolerations))
+    def holds(spec: "GRPOJobSpec") -> bool:
+        found = _pool(spec, pool)
+        return found is None or all(map(check, found.tolerations))
+
+    return holds
 
 
 def _tolerations(pool: str) -> Iterator[Rule]:
@@ -85,21 +118,24 @@ def _tolerations(pool: str) -> Iterator[Rule]:
     exists = "has(t.operator) && t.operator == 'Exists'"
     yield Rule(
         field=f"{pool}.tolerations",
-        cel=each.format(f"(has(t.key) && t.key != '') || ({exists})"),
+        cel=_guarded(pool, each.format(f"(has(t.key) && t.key != '') || ({exists})")),
         holds=_all_tolerations(pool, lambda t: bool(t.key) or t.operator == "Exists"),
         must="must have operator Exists where key is absent",
         shown=False,
     )
     yield Rule(
         field=f"{pool}.tolerations",
-        cel=each.format(f"!({exists}) || !has(t.value) || t.value == ''"),
+        cel=_guarded(pool, each.format(f"!({exists}) || !has(t.value) || t.value == ''")),
         holds=_all_tolerations(pool, lambda t: t.operator != "Exists" or not t.value),
         must="must have no value with operator Exists",
         shown=False,
     )
     yield Rule(
         field=f"{pool}.tolerations",
-        cel=each.format("!has(t.tolerationSeconds) || (has(t.effect) && t.effect == 'NoExecute')"),
+        cel=_guarded(
+            pool,
+            each.format("!has(t.tolerationSeconds) || (has(t.effect) && t.effect == 'NoExecute')"),
+        ),
         holds=_all_tolerations(
             pool, lambda t: t.toleration_seconds is None or t.effect == "NoExecute"
         ),
