@@ -11,6 +11,7 @@ from ..model.naming import MANAGED_BY, UID_LABEL, child_name
 from ..model.observed import Job
 from ..settings import Settings
 from .merge import Object, strategic_merge
+from .metadata import pod_metadata
 from .objects import metadata
 
 ENVIRONMENT_LABEL = f"{API_GROUP}/environment-of"
@@ -18,6 +19,12 @@ ENVIRONMENT_LABEL = f"{API_GROUP}/environment-of"
 ENVIRONMENT_PORT = 8000
 _CONTAINER = "environment"
 _USER = 1000
+_SECURITY_CONTEXT: Object = {
+    "runAsNonRoot": True,
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 _GRACE_SECONDS = 30
 _DNS_PORT = 53
 
@@ -40,17 +47,14 @@ def environment_name(job: Job) -> str:
 def environment_deployment(job: Job, settings: Settings) -> Object:
     """The Deployment, which replaces lost pods.
 
-    Raises ValueError for a pod template that cannot be merged.
+    Raises KeyNotAllowedError, and ValueError for a pod template that cannot be merged.
     """
     assert job.spec is not None and job.spec.environment is not None
     pods = job.spec.environment.pods or EnvironmentPodsSpec()
     defaults = settings.defaults
     labels = _labels(job)
     base: Object = {
-        "metadata": {
-            "labels": dict(defaults.labels),
-            "annotations": dict(defaults.annotations),
-        },
+        "metadata": pod_metadata(job, defaults),
         "spec": _pod_spec(job.spec, pods, settings),
     }
     # Ours come last: the Service and the NetworkPolicy select the pods by them.
@@ -109,7 +113,7 @@ def _labels(job: Job) -> dict[str, str]:
 
 def _metadata(job: Job) -> Object:
     labels = {**MANAGED_BY, **_labels(job)}
-    return metadata(job, labels=labels) | {"name": environment_name(job)}
+    return metadata(job) | {"name": environment_name(job), "labels": labels}
 
 
 def _pod_spec(spec: GRPOJobSpec, pods: EnvironmentPodsSpec, settings: Settings) -> Object:
@@ -125,12 +129,9 @@ def _pod_spec(spec: GRPOJobSpec, pods: EnvironmentPodsSpec, settings: Settings) 
     }
     return {
         "containers": [_container(spec, pods, settings)],
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": _SECURITY_CONTEXT
+        if defaults.pod_security_context is None
+        else defaults.pod_security_context,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
@@ -153,6 +154,7 @@ def _container(spec: GRPOJobSpec, pods: EnvironmentPodsSpec, settings: Settings)
     container: Object = {
         "name": _CONTAINER,
         "image": pods.image or settings.images.trainer,
+        "imagePullPolicy": settings.defaults.image_pull_policy,
         "command": ["grpo", *arguments, "--host", "0.0.0.0", "--port", port],
         "ports": [{"name": "http", "containerPort": ENVIRONMENT_PORT}],
         "readinessProbe": {"httpGet": {"path": "/health", "port": ENVIRONMENT_PORT}},
