@@ -69,16 +69,25 @@ async def update_definition(api: client.ApiClient, definition: Object) -> None:
         body["metadata"]["resourceVersion"] = found.metadata.resource_version
         await extensions.replace_custom_resource_definition(name, body)
         async with asyncio.timeout(30):
-            while (probe in await _defaulted(api, group)) is not (body is changed):
+            while await _has_default(api, group, probe) is not (body is changed):
                 await asyncio.sleep(0.1)  # a definition does not show when it is served
 
 
-async def _defaulted(api: client.ApiClient, group: str) -> Object:
-    """A job with the defaults of the definition that is served; nothing is created."""
+async def _has_default(api: client.ApiClient, group: str, field: str) -> bool | None:
+    """Whether a job gets a field by the definition that is served; nothing is created.
+
+    None while the API server replaces the definition and answers that it is shutting down.
+    """
     body = manifest("probe") | {"apiVersion": f"{group}/{VERSION}"}
-    return await client.CustomObjectsApi(api).create_namespaced_custom_object(
-        group, VERSION, "default", PLURAL, body, dry_run="All"
-    )
+    try:
+        found = await client.CustomObjectsApi(api).create_namespaced_custom_object(
+            group, VERSION, "default", PLURAL, body, dry_run="All"
+        )
+    except client.ApiException as error:
+        if error.status != 503:
+            raise
+        return None
+    return field in found
 
 
 def manifest(name: str = "job", **spec: Any) -> Object:

@@ -12,8 +12,7 @@ from grpo_operator.clients.kube import Kube
 from grpo_operator.controller.audit import Auditor
 from grpo_operator.controller.cache import Cache
 from grpo_operator.metrics import Metrics
-from grpo_operator.rbac import RULES
-from kube.accounts import ServiceAccount, own_policy_rules, policy_rules
+from kube.accounts import ServiceAccount, own_policy_rules, served_policy_rules
 from kube.api_proxy import ApiProxy
 from kube.fake_ray import FakeRay
 from kube.harness import Cluster
@@ -57,8 +56,8 @@ async def test_a_namespace_that_cannot_be_read_any_more_does_not_concern_the_oth
     other = f"{jobs.namespace}-other"
     await core.create_namespace({"metadata": {"name": other}})
     account = await ServiceAccount.create(jobs.api, jobs.namespace)
-    await account.grant([*policy_rules(RULES), *own_policy_rules("grpo-operator")])
-    role = {"metadata": {"name": "operator"}, "rules": policy_rules(RULES)}
+    await account.grant([*served_policy_rules(), *own_policy_rules("grpo-operator")])
+    role = {"metadata": {"name": "operator"}, "rules": served_policy_rules()}
     await rbac.create_namespaced_role(other, role)
     subject = {"kind": "ServiceAccount", "name": account.name, "namespace": jobs.namespace}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "operator"}
