@@ -17,7 +17,15 @@ from pydantic.alias_generators import to_camel
 from grpo_trainer.cli.flags import FLAGS, OPTION, SPEC, Flag
 from grpo_trainer.reporting.metric import Metric
 from grpo_trainer.reporting.metrics import EXTRAS, METRICS
-from grpo_trainer.spec import PRESETS, RULES, GRPOJobSpec, Mutable, Preset, mutability
+from grpo_trainer.spec import (
+    MUTABILITY,
+    PRESETS,
+    RULES,
+    GRPOJobSpec,
+    Mutable,
+    Preset,
+    mutability,
+)
 from grpo_trainer.spec.cluster import PodPoolSpec
 from grpo_trainer.spec.faults import FaultKind
 from grpo_trainer.spec.kubernetes import MEANINGS, QUANTITY
@@ -30,6 +38,13 @@ _MARKS = {
     None: "",
     Mutable.ALWAYS: "**Mutable.**",
     Mutable.SUSPENDED: "**Mutable while suspended.**",
+}
+_CHANGES = {
+    Mutable.ALWAYS: ("at any time", "at once"),
+    Mutable.SUSPENDED: (
+        "while suspended: `suspend` is set and the phase is Suspended",
+        "at the next start, on new pods",
+    ),
 }
 _POOLS = ("head", "producers", "consumers")
 _PRESET_FIELDS = {
@@ -57,7 +72,7 @@ class Row:
 def pages() -> dict[Path, str]:
     """The up-to-date content of every page with a generated table."""
     tables = {
-        "manifest": [rule_table(), field_tables()],
+        "manifest": [rule_table(), change_table(), field_tables()],
         "migration": [flag_table()],
         "algorithm": [preset_table(), metric_tables()],
     }
@@ -227,6 +242,23 @@ def rule_table() -> str:
         kind = "" if rule.kind is FaultKind.INVALID else f"{rule.kind}: "
         body.append((f"`{field}`", f"{kind}{text}"))
     return table(("Field", "Rule"), body)
+
+
+def change_table() -> str:
+    """What may change when: a row for each time."""
+    body = [(when, ", ".join(_changing(kind)), then) for kind, (when, then) in _CHANGES.items()]
+    body.append(("never", "all other fields", "a new GRPOJob, which can resume from a checkpoint"))
+    return table(("When", "Fields", "Effect"), body)
+
+
+def _changing(kind: Mutable) -> Iterator[str]:
+    """The fields that may change then; one of all pools once."""
+    paths = [path.removeprefix(SPEC) for path, when in MUTABILITY.items() if when is kind]
+    for path in paths:
+        pool, _, rest = path.partition(".")
+        pooled = all(f"{name}.{rest}" in paths for name in _POOLS)
+        if not pooled or pool == _POOLS[0]:
+            yield f"`<pool>.{rest}`" if pooled else f"`{path}`"
 
 
 def preset_table() -> str:

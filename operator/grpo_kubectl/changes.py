@@ -35,7 +35,7 @@ async def scale(session: Session, name: str, producers: int) -> str:
 
 def owner_of_replicas(spec: GRPOJobSpec) -> str:
     """What controls the number of producers; empty when the user does."""
-    if spec.queue_name is not None:
+    if spec.queue_name is not None and not spec.suspend:
         count = spec.producers.replicas
         return f"Kueue reserved quota for {count} of them (queueName {spec.queue_name})"
     if spec.producers.autoscale is not None:

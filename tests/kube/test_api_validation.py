@@ -271,13 +271,16 @@ WHILE_SUSPENDED = [
     {"consumers": {"tolerations": [{"operator": "Exists"}]}},
     {"env": [{"name": "X", "value": "y"}]},
     {"queueName": "q"},
+    {"labels": {"team": "rl"}},
+    {"annotations": {"team": "rl"}},
 ]
 
 
 def outer(fields: dict[str, object]) -> str:
     """Path of a field that may change while the job is suspended."""
     (name,), (value,) = fields.keys(), fields.values()
-    return f"{name}.{next(iter(value))}" if isinstance(value, dict) else name
+    pool = name in ("head", "producers", "consumers")
+    return f"{name}.{next(iter(value))}" if pool and isinstance(value, dict) else name
 
 
 @pytest.mark.parametrize("fields", WHILE_SUSPENDED, ids=outer)
@@ -329,6 +332,9 @@ async def test_the_producers_of_a_queued_job_are_fixed(jobs: Jobs):
         await jobs.patch({"producers": {"replicas": 5}})
     message = json.loads(error.value.body)["message"]
     assert "spec.producers.replicas: Forbidden: while queueName is set" in message
+    await jobs.patch({"suspend": True})
+    changed = await jobs.patch({"producers": {"replicas": 5}})
+    assert changed["spec"]["producers"]["replicas"] == 5
 
 
 async def test_kubectl_scale_changes_the_producers(cluster: Cluster, jobs: Jobs):

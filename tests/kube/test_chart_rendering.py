@@ -31,6 +31,7 @@ from support.helm_chart import (
     render,
 )
 from support.observations import job
+from unit.docs.pages import blocks
 
 SNAPSHOTS = Path(__file__).with_name("chart_snapshots")
 COMMON_LABELS = {
@@ -88,6 +89,15 @@ SWITCHES = {
 }
 
 
+def documented_values():
+    """The blocks of the pages with values of the chart."""
+    chart = yaml.safe_load((CHART / "values.yaml").read_text())
+    for block in blocks("yaml"):
+        found = yaml.safe_load(block.text) if block.page.parent.name == "docs" else None
+        if isinstance(found, dict) and found.keys() <= chart.keys():
+            yield block
+
+
 def shown(objects):
     """Each object as text, by kind and name: without the labels that all have, and the version.
 
@@ -135,6 +145,14 @@ def test_every_object_is_valid_for_its_kind(values):
     for item in render(values):
         if not item["apiVersion"].startswith("monitoring.coreos.com/"):
             kubernetes_validate.validate(item, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("block", list(documented_values()), ids=str)
+def test_the_values_in_a_page_render_and_the_operator_takes_them(block):
+    values = yaml.safe_load(block.text)
+    for item in render(values):
+        kubernetes_validate.validate(item, KUBERNETES, strict=True)
+    operator_settings(values)
 
 
 def test_the_defaults_render_as_in_their_snapshot():

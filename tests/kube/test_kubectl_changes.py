@@ -39,8 +39,10 @@ async def test_a_number_of_producers_that_the_spec_forbids_is_refused(grpo: Plug
 
 
 async def test_a_queued_jobs_producers_are_not_scaled(grpo: Plugin, jobs: Jobs):
-    await jobs.create(manifest(queueName="team", suspend=True))
+    await jobs.create(manifest(queueName="team"))
     assert "Kueue reserved quota for 2 of them" in await grpo.refused("scale", "job", "3")
+    await grpo("suspend", "job")
+    assert (await grpo("scale", "job", "3")).out == "job: producers 2 -> 3\n"
 
 
 async def test_a_job_that_has_ended_is_not_changed(

@@ -29,6 +29,8 @@ MUTABILITY: Mapping[str, Mutable] = {
     "spec.ttlSecondsAfterFinished": Mutable.ALWAYS,
     **{f"spec.{pool}.{field}": Mutable.SUSPENDED for pool in _POOLS for field in _OF_POOLS},
     "spec.workerTimeoutSeconds": Mutable.SUSPENDED,
+    "spec.labels": Mutable.SUSPENDED,
+    "spec.annotations": Mutable.SUSPENDED,
     "spec.queueName": Mutable.SUSPENDED,
     "spec.priorityClassName": Mutable.SUSPENDED,
     "spec.imagePullSecrets": Mutable.SUSPENDED,

@@ -222,9 +222,11 @@ _CLUSTER = (
     ),
     Rule(
         field="producers.replicas",
-        cel="!has(self.queueName) || self.producers.replicas == oldSelf.producers.replicas",
+        cel="!has(self.queueName) || oldSelf.suspend || "
+        "self.producers.replicas == oldSelf.producers.replicas",
         holds=None,
-        must="while queueName is set: Kueue reserved quota for the pods that were requested",
+        must="while queueName is set and the job is not suspended: Kueue reserved quota for the "
+        "pods that were requested",
         kind=FaultKind.FORBIDDEN,
     ),
 )
