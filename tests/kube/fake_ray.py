@@ -64,6 +64,11 @@ class FakeHead:
         self.progress["progress"] = {"step": step, "totalSteps": 100, "percent": float(step)}
         self.progress["metrics"] = metrics
 
+    def report_code_protection(self, found: str) -> None:
+        """The driver says what keeps the programs of completions from files."""
+        assert self.progress is not None, "no driver runs"
+        self.progress["codeProtection"] = found
+
     def say_last_word(self, step: int) -> None:
         """The driver is done, and waits to be asked how it went."""
         self.report(step)

@@ -16,7 +16,14 @@ from kube.accounts import ServiceAccount, own_policy_rules, served_policy_rules
 from kube.api_proxy import ApiProxy
 from kube.fake_ray import FakeRay
 from kube.harness import Cluster
-from kube.operator_harness import Jobs, Operator, condition_of, manifest, running_operator
+from kube.operator_harness import (
+    Jobs,
+    Operator,
+    condition_of,
+    manifest,
+    running_operator,
+    start,
+)
 
 RESTART_SECONDS = 90
 """For the check of the namespaces, and a restart of the watches."""
@@ -47,6 +54,22 @@ async def test_a_misspelt_field_of_a_pod_template_is_in_the_status(jobs: Jobs, o
     )
     assert "nodeSelectr" in condition_of(refused, "ClusterReady")["message"]
     assert await jobs.clusters() == []
+
+
+async def test_the_status_says_what_confines_the_programs_of_completions(
+    operator: Operator, jobs: Jobs, ray: FakeRay
+):
+    head = await start(jobs, ray, reward={"type": "code", "allowUnconfined": True})
+    for found, value, reason in (
+        ("landlock", "True", "Landlock"),
+        ("none", "False", "Unconfined"),
+    ):
+        head.report_code_protection(found)
+        job = await jobs.until(
+            lambda job, reason=reason: condition_of(job, "CodeConfined")["reason"] == reason
+        )
+        assert condition_of(job, "CodeConfined")["status"] == value
+    assert job["status"]["phase"] == "Running"
 
 
 async def test_a_namespace_that_cannot_be_read_any_more_does_not_concern_the_others(

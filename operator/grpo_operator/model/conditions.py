@@ -54,6 +54,10 @@ class Reason(StrEnum):
     SUSPENDED = "Suspended"
     RESUMED = "Resumed"
     SUCCEEDED = "Succeeded"
+    LANDLOCK = "Landlock"
+    NAMESPACES = "Namespaces"
+    UNCONFINED = "Unconfined"
+    """Programs of completions run without file protection, as `allowUnconfined` permits."""
     UNKNOWN = "Unknown"
     """Whoever reported the problem gave no reason."""
 

@@ -133,6 +133,7 @@ class Transition:
     cluster_ready: State | None = None
     """None leaves the condition unchanged; likewise below."""
     training: State | None = None
+    code_confined: State | None = None
     changes: dict[str, object] = field(default_factory=dict)
 
     def decision(self, *actions: Action, requeue_after: float | None = None) -> Decision:
@@ -209,6 +210,7 @@ class Transition:
             ConditionType.ACCEPTED: self._accepted(),
             ConditionType.CLUSTER_READY: self.cluster_ready,
             ConditionType.TRAINING: self.training,
+            ConditionType.CODE_CONFINED: self.code_confined,
             ConditionType.SUSPENDED: self._suspended(),
             ConditionType.COMPLETE: true(*here) if self.phase is Phase.SUCCEEDED else None,
             ConditionType.FAILED: true(*here) if self.phase is Phase.FAILED else None,

@@ -8,7 +8,7 @@ from ..model.conditions import Reason, attempt_started
 from ..model.decision import Decision, State, Transition, false, true, unknown
 from ..model.observed import Observed, RayJob, RayJobState, Role
 from .lost_attempt import eviction, is_preempted, leaving, preempted, recorded_eviction
-from .progress import progress_fields
+from .progress import code_confined, progress_fields
 from .readiness import cluster_ready
 from .retry import fail, next_attempt, recovered
 
@@ -73,6 +73,7 @@ def driver_active(observed: Observed, now: datetime) -> Decision | None:
         training.message,
         cluster_ready=cluster_ready(observed, now),
         training=training,
+        code_confined=code_confined(observed.progress),
         changes=_head_uid(observed) | progress_fields(observed.progress) | recovered(observed),
     )
     return transition.decision(requeue_after=POLL_SECONDS)

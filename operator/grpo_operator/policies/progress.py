@@ -1,6 +1,7 @@
 """The driver's report: copied into the status, with rounded numbers."""
 
 from grpo_trainer.spec import (
+    CodeProtection,
     Condition,
     GRPOJobStatus,
     MetricsStatus,
@@ -9,7 +10,8 @@ from grpo_trainer.spec import (
     WorkersStatus,
 )
 
-from ..model.conditions import USUAL_REASONS
+from ..model.conditions import USUAL_REASONS, Reason
+from ..model.decision import State, false, true
 
 
 def progress_fields(progress: Progress | None) -> dict[str, object]:
@@ -21,6 +23,20 @@ def progress_fields(progress: Progress | None) -> dict[str, object]:
         "metrics": _rounded(progress.metrics),
     }
     return fields | ({"checkpoint": progress.checkpoint} if progress.checkpoint else {})
+
+
+def code_confined(progress: Progress | None) -> State | None:
+    """The CodeConfined condition: how the programs of completions are kept from files."""
+    match progress and progress.code_protection:
+        case CodeProtection.LANDLOCK:
+            return true(Reason.LANDLOCK, "programs of completions have no access to files")
+        case CodeProtection.NAMESPACES:
+            message = "programs of completions have a root directory of their own"
+            return true(Reason.NAMESPACES, message)
+        case CodeProtection.NONE:
+            message = "programs of completions can read and write what the trainer can"
+            return false(Reason.UNCONFINED, message)
+    return None
 
 
 def may_wait(old: GRPOJobStatus, new: GRPOJobStatus) -> bool:

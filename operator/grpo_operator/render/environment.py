@@ -14,7 +14,7 @@ from .objects import secret_name
 
 CONFIG_DIR = "/etc/grpo"
 VOLUME_DIR = "/data"
-_PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
+_PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "grpc_proxy"})
 _INTERNAL = (
     "localhost",
     "127.0.0.1",
@@ -24,6 +24,8 @@ _INTERNAL = (
     "10.0.0.0/8",
     "172.16.0.0/12",
     "192.168.0.0/16",
+    "100.64.0.0/10",
+    "fc00::/7",
 )
 """Destinations that are never reached through a proxy: Ray's own traffic and the probes of its
 pods would carry the job's token to it."""

@@ -217,6 +217,28 @@ def test_a_running_driver_is_polled_and_its_report_is_copied():
     assert state_of(decision, "Training") == ("True", "Running")
 
 
+@pytest.mark.parametrize(
+    ("protection", "state"),
+    [
+        ("landlock", ("True", "Landlock")),
+        ("namespaces", ("True", "Namespaces")),
+        ("none", ("False", "Unconfined")),
+    ],
+)
+def test_what_confines_the_programs_of_completions_is_a_condition(protection, state):
+    progress = Progress(attempt=1, code_protection=protection)
+    decision = decide(observed(job(running()), ray_jobs=(ray_job(),), progress=progress), NOW)
+    assert state_of(decision, "CodeConfined") == state
+    silent = decide(observed(job(decision.status), ray_jobs=None), NOW)
+    assert state_of(silent, "CodeConfined") == state
+
+
+def test_without_programs_of_completions_nothing_is_said_of_their_confinement():
+    subject = observed(job(running()), ray_jobs=(ray_job(),), progress=Progress(attempt=1))
+    kinds = [str(c.type) for c in decide(subject, NOW).status.conditions]
+    assert "Training" in kinds and "CodeConfined" not in kinds
+
+
 def test_a_pending_driver_is_still_starting():
     subject = observed(job(starting()), ray_jobs=(ray_job(1, "PENDING"),))
     assert decide(subject, NOW).status.phase is Phase.STARTING

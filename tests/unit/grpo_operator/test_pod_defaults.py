@@ -72,7 +72,7 @@ def test_without_a_proxy_nothing_is_said_about_proxies():
     assert not {"NO_PROXY", "no_proxy"} & variables(env=[{"name": "A", "value": "b"}]).keys()
 
 
-@pytest.mark.parametrize("name", ["http_proxy", "HTTPS_PROXY", "ALL_PROXY"])
+@pytest.mark.parametrize("name", ["http_proxy", "HTTPS_PROXY", "ALL_PROXY", "grpc_proxy"])
 def test_a_proxy_is_never_used_inside_the_cluster(name):
     given = [
         {"name": name, "value": "http://proxy:3128"},

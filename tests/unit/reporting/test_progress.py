@@ -9,7 +9,7 @@ import pytest
 
 from grpo_trainer.events import CheckpointReport, GroupCounts, Outcome, WorkerReport
 from grpo_trainer.reporting.progress import ProgressTracker
-from grpo_trainer.spec import Progress, RunState
+from grpo_trainer.spec import CodeProtection, Progress, RunState
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -22,6 +22,12 @@ def tracker() -> ProgressTracker:
 def test_a_driver_starts_without_progress(tracker):
     assert tracker.current == Progress(attempt=2, updated=NOON)
     assert tracker.current.state is RunState.STARTING
+
+
+def test_what_confines_programs_is_kept_over_steps(tracker, step_report):
+    tracker.code_protection(CodeProtection.NAMESPACES)
+    tracker.step(step_report(step=1), {})
+    assert tracker.current.code_protection is CodeProtection.NAMESPACES
 
 
 def test_training_resumes_at_its_last_step(tracker):

@@ -9,6 +9,9 @@ import sys
 
 import pytest
 
+from grpo_trainer.rewards import code_protection
+from grpo_trainer.spec import GRPOJobSpec
+
 LANDLOCK, UNSHARE, MOUNT = 444, 272, 165  # on x86_64; Landlock's number is the same on aarch64
 SCRIPT = """
 import ctypes, logging, os, struct, sys
@@ -25,7 +28,8 @@ assert libc.prctl(22, 2, ctypes.c_char_p(filter_), 0, 0) == 0
 
 from grpo_trainer.errors import InvalidInputError
 from grpo_trainer.messages import Message, Row, TestCases
-from grpo_trainer.rewards import check_rows, make_reward
+from grpo_trainer.rewards import check_rows, code_protection, make_reward
+from grpo_trainer.spec import GRPOJobSpec
 from grpo_trainer.spec.reward import RewardSpec
 
 logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
@@ -35,6 +39,7 @@ program = "try:\\n open('/etc/passwd')\\n print('yes')\\nexcept OSError:\\n prin
 try:
     check_rows([row], spec)
     completion = f"```python\\n{{program}}\\n```"
+    print("reported:", code_protection(GRPOJobSpec(reward=spec)))
     print("reads a file:", make_reward(spec)(completion, row).accuracy)
 except InvalidInputError as error:
     print("refused:", error)
@@ -53,12 +58,14 @@ NO_LANDLOCK, NO_NAMESPACES = (LANDLOCK, 38), (UNSHARE, 1)
 def test_without_landlock_programs_run_in_namespaces_of_their_own():
     text = outcome(NO_LANDLOCK)
     assert "file protection: namespaces" in text
+    assert "reported: namespaces" in text
     assert "reads a file: 0.0" in text
 
 
 def test_with_landlock_it_is_used():
     text = outcome(NO_NAMESPACES)
     assert "file protection: landlock" in text
+    assert "reported: landlock" in text
     assert "reads a file: 0.0" in text
 
 
@@ -72,4 +79,9 @@ def test_without_either_the_reward_refuses_to_start(refused):
 def test_the_user_may_accept_programs_without_file_protection():
     text = outcome(NO_LANDLOCK, NO_NAMESPACES, allow=True)
     assert "programs of completions run without file protection" in text
+    assert "reported: none" in text
     assert "reads a file: 1.0" in text
+
+
+def test_without_the_code_reward_nothing_is_reported():
+    assert code_protection(GRPOJobSpec()) is None

@@ -159,7 +159,74 @@ def test_equal_requests_and_limits_are_accepted_in_any_form():
 def test_requests_of_extended_resources_equal_their_limits(limits):
     spec = at("producers.resources", {"requests": {"example.com/nic": 1}, "limits": limits})
     (fault,) = faults(spec)
-    assert fault.endswith(": must equal the limits for extended resources")
+    assert fault.endswith(": must equal the limits for extended resources and huge pages")
+
+
+@pytest.mark.parametrize("limits", [{"memory": "1Gi"}, {"hugepages-2Mi": "4Mi", "cpu": 1}])
+def test_requests_of_huge_pages_equal_their_limits(limits):
+    requests = {"hugepages-2Mi": "2Mi"}
+    (fault,) = faults(at("head.resources", {"requests": requests, "limits": limits}))
+    assert fault.endswith(": must equal the limits for extended resources and huge pages")
+
+
+def test_huge_pages_in_two_forms_are_the_same_amount():
+    requests = {"hugepages-2Mi": "4Mi", "memory": "1Gi"}
+    parse(at("head.resources", {"requests": requests, "limits": {"hugepages-2Mi": "4096Ki"}}))
+
+
+def test_huge_pages_are_beside_cpu_or_memory():
+    (fault,) = faults(at("consumers.resources.limits", {"hugepages-1Gi": "2Gi"}))
+    assert fault.endswith(": must have cpu or memory beside huge pages")
+
+
+@pytest.mark.parametrize("name", ["hugepages-", "hugepages-big", "hugepages-2", "hugepages-0Mi"])
+def test_huge_pages_have_a_size(name):
+    (fault,) = faults(at("head.resources.limits", {name: "2Mi", "cpu": 1}))
+    assert "must be cpu, memory, ephemeral-storage, hugepages-<size>" in fault
+
+
+@pytest.mark.parametrize("size", ["0", "0Gi", "0.0", "0e3"])
+def test_a_claim_has_a_size(size):
+    (fault,) = faults(at("storage.size", size))
+    assert fault == f'spec.storage.size: Invalid value: "{size}": must be greater than 0'
+
+
+@pytest.mark.parametrize("pool", ["head", "producers", "consumers"])
+@pytest.mark.parametrize(
+    "image",
+    [
+        "",
+        " ",
+        "my image",
+        "a/B",
+        "name:",
+        "name:a b",
+        "name@sha256:0",
+        "/a",
+        "a//b",
+        "a:b:c",
+        "a\n",
+    ],
+)
+def test_an_image_is_one_that_a_node_can_pull(pool, image):
+    (fault,) = faults(at(f"{pool}.image", image))
+    assert fault.startswith(f"spec.{pool}.image: Invalid value: ")
+    assert ": must be an image such as registry.example.com/team/name:tag" in fault
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "busybox",
+        "localhost:5000/rl/trainer:7",
+        "REGISTRY/grpo-trainer:TAG",
+        "ghcr.io/a/b_c/d--e@sha256:" + "0" * 64,
+        "a.b/c:v1.0-rc_1@sha256:" + "a" * 64,
+        "[2001:db8::1]:5000/a",
+    ],
+)
+def test_every_form_of_an_image_is_accepted(image):
+    parse(at("head.image", image))
 
 
 @pytest.mark.parametrize(

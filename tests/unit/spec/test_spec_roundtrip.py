@@ -36,6 +36,7 @@ counts = st.integers(1, 64)
 fractions = st.floats(0.01, 0.99)
 seconds = st.integers(1, 10**6)
 names = st.from_regex(r"[a-z]([-a-z0-9]{0,6}[a-z0-9])?", fullmatch=True)
+images = st.builds("{}:{}".format, names, counts)
 labels = st.dictionaries(names.map("example.com/{}".format) | names, names, max_size=2)
 
 
@@ -90,7 +91,7 @@ def pools() -> st.SearchStrategy[dict[str, Any]]:
     tolerations = st.builds(lambda a, b: {**a, **b}, operators | keys, effects | evictions)
     resources = st.sampled_from(["cpu", "memory", "ephemeral-storage"])
     return section(
-        image=text,
+        image=images,
         resources=section(
             requests=st.dictionaries(resources, st.sampled_from(["1m", "0.1"]), max_size=2),
             limits=st.dictionaries(resources, quantities, max_size=2),

@@ -16,7 +16,7 @@ from grpo_trainer.environments.running import RunningEnvironment, running_enviro
 from grpo_trainer.events import Outcome, Summary
 from grpo_trainer.options import RunOptions
 from grpo_trainer.reporting import Reporter, RunPaths, open_reporter
-from grpo_trainer.rewards import Scorers
+from grpo_trainer.rewards import Scorers, code_protection
 from grpo_trainer.spec import ExitCode, GRPOJob, GRPOJobSpec, resolve_plan
 
 from .assemble import Placement, assemble, autoscaler_of, evaluator_of, producer_pool
@@ -159,6 +159,7 @@ class _Run:
                 self._reporter.message(line)
         except _DrainedError:
             return
+        self._reporter.code_protection(await asyncio.to_thread(code_protection, spec))
         self.view.total_steps = prepared.total_steps
         if self._drain.is_set():
             return

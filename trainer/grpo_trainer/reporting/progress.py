@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from ..events import CheckpointReport, Outcome, StepReport, Summary, WorkerReport
 from ..spec import (
     CheckpointStatus,
+    CodeProtection,
     MetricsStatus,
     Progress,
     ProgressStatus,
@@ -93,6 +94,10 @@ class ProgressTracker(Sink):
     def checkpoint(self, report: CheckpointReport) -> None:
         status = CheckpointStatus(step=report.step, path=report.path, time=self._now())
         self._update(checkpoint=status)
+
+    def code_protection(self, found: CodeProtection | None) -> None:
+        """What keeps programs of completions from files."""
+        self._update(code_protection=found)
 
     def message(self, text: str) -> None:
         self._update(message=text)

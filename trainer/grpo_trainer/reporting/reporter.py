@@ -17,7 +17,7 @@ from ..events import (
     WorkerReport,
 )
 from ..options import RunOptions
-from ..spec import GRPOJob, Progress
+from ..spec import CodeProtection, GRPOJob, Progress
 from .display import PlainDisplay, make_display
 from .environment import describe_environment
 from .journal import Journal
@@ -84,6 +84,10 @@ class Reporter:
         self._values.checkpoint(report)
         for sink in self._sinks:
             sink.checkpoint(report)
+
+    def code_protection(self, found: CodeProtection | None) -> None:
+        """What keeps programs of completions from files; None where none is run."""
+        self._tracker.code_protection(found)
 
     def message(self, text: str) -> None:
         """A line of text, such as what the run waits for."""

@@ -5,6 +5,7 @@ from ..spec.reward import RIGHT_REWARD, WRONG_REWARD
 from .base import Column, LocalReward, Reward, RewardFunction, RowNeeds
 from .registry import (
     check_rows,
+    code_protection,
     make_reward,
     markers,
     max_reward,
@@ -30,6 +31,7 @@ __all__ = [
     "Scorer",
     "Scorers",
     "check_rows",
+    "code_protection",
     "make_reward",
     "markers",
     "max_reward",

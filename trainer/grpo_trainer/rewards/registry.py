@@ -5,9 +5,10 @@ from importlib import import_module
 
 from ..errors import InvalidInputError
 from ..messages import Row
-from ..spec import GRPOJobSpec
+from ..spec import CodeProtection, GRPOJobSpec
 from ..spec.reward import RewardPart, RewardSpec, RewardType, resolve_reward
 from .base import LocalReward, Reward, RewardFunction, RowNeeds
+from .code import Code
 from .combine import combine
 from .pool import run_blocking
 from .remote import RemoteReward, reach_all
@@ -89,6 +90,16 @@ def reach_services(spec: GRPOJobSpec) -> None:
     remote = [reward for reward in made if isinstance(reward, RemoteReward)]
     if remote:
         run_blocking(reach_all(remote))
+
+
+def code_protection(spec: GRPOJobSpec) -> CodeProtection | None:
+    """What keeps programs of completions from files on this machine; None where none is run.
+
+    Blocks. Raises InvalidInputError if they cannot be confined.
+    """
+    loaded = [make_part(part) for part in all_parts(spec) if part.type is RewardType.CODE]
+    files = [reward.files for reward in loaded if isinstance(reward, Code)]
+    return CodeProtection(files[0]) if files else None
 
 
 def renders_prompt(spec: RewardSpec) -> bool:

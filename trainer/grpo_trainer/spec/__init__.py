@@ -28,6 +28,7 @@ from .rule import Rule
 from .rules import RULES
 from .status import (
     CheckpointStatus,
+    CodeProtection,
     Condition,
     ConditionStatus,
     ConditionType,
@@ -56,6 +57,7 @@ __all__ = [
     "AlgorithmName",
     "Backend",
     "CheckpointStatus",
+    "CodeProtection",
     "Condition",
     "ConditionStatus",
     "ConditionType",

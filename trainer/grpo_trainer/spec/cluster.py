@@ -6,10 +6,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from .base import NonEmptyStr, NonNegativeInt, PositiveFloat, PositiveInt, Record
+from .base import NonNegativeInt, PositiveFloat, PositiveInt, Record
 from .kubernetes import (
     Accelerator,
     ClassName,
+    Image,
     Key,
     LabelKey,
     LabelValue,
@@ -95,7 +96,7 @@ class TolerationSpec(Record):
 
 
 class PodPoolSpec(Record):
-    image: NonEmptyStr | None = None
+    image: Image | None = None
     """Container image; the chart's default for this role when absent."""
     resources: ResourcesSpec = ResourcesSpec()
     """Requests and limits of one pod, without its accelerators."""

@@ -15,13 +15,21 @@ from .base import NAME_PATTERN
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_STANDARD_RESOURCES = r"cpu|memory|ephemeral-storage|hugepages-[^/]+"
+_STANDARD_RESOURCES = r"cpu|memory|ephemeral-storage|hugepages-[1-9][0-9]*[KMGT]i"
+_HOST_PART = "[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?"
+_HOST = rf"({_HOST_PART}(\.{_HOST_PART})*|\[[0-9a-fA-F:]+\])(:[0-9]+)?"
+_PATH_PART = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
 
 SUBDOMAIN = f"^{_SUBDOMAIN}$"
 QUALIFIED_NAME = f"^({_SUBDOMAIN}/)?{_QUALIFIED}$"
 LABEL_VALUE = f"^({_QUALIFIED})?$"
 RESOURCE_NAME = f"^({_STANDARD_RESOURCES}|{_SUBDOMAIN}/{_QUALIFIED})$"
 ACCELERATOR = f"^(cpu|{_SUBDOMAIN}/{_QUALIFIED})$"
+# The grammar of https://github.com/distribution/reference.
+IMAGE = (
+    rf"^({_HOST}/)?{_PATH_PART}(/{_PATH_PART})*"
+    r"(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?(@[a-z0-9]+([-+._][a-z0-9]+)*:[0-9a-fA-F]{32,})?$"
+)
 QUANTITY = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"
 INTEGER = "^[0-9]+$"
 KEY = "^[-._a-zA-Z0-9]+$"
@@ -52,6 +60,7 @@ MEANINGS: Mapping[str, str] = {
     RESOURCE_NAME: "cpu, memory, ephemeral-storage, hugepages-<size> or an extended resource such "
     "as nvidia.com/gpu",
     ACCELERATOR: "cpu or an extended resource such as nvidia.com/gpu",
+    IMAGE: "an image such as registry.example.com/team/name:tag, its path in lower case",
     QUANTITY: "a quantity such as 500m, 2 or 32Gi",
     KEY: "letters, digits, '-', '_' and '.'",
     VARIABLE: "letters, digits and '_', not beginning with a digit",
@@ -71,6 +80,7 @@ LabelValue = Annotated[str, StringConstraints(pattern=LABEL_VALUE)]
 ResourceName = Annotated[str, StringConstraints(pattern=RESOURCE_NAME, max_length=317)]
 Accelerator = Annotated[str, StringConstraints(pattern=ACCELERATOR, max_length=317)]
 Key = Annotated[str, StringConstraints(pattern=KEY, max_length=253)]
+Image = Annotated[str, StringConstraints(pattern=IMAGE, max_length=512)]
 VariableName = Annotated[str, StringConstraints(pattern=VARIABLE)]
 VariablePrefix = Annotated[str, StringConstraints(pattern=VARIABLE_PREFIX)]
 ControllerName = Annotated[str, StringConstraints(pattern=CONTROLLER, max_length=63)]
@@ -93,3 +103,8 @@ def quantity_value(quantity: str | int) -> Decimal:
 def is_extended(resource: str) -> bool:
     """Whether a resource is an extended one, which is counted in whole units."""
     return "/" in resource
+
+
+def is_huge_pages(resource: str) -> bool:
+    """Whether a resource is memory in huge pages of one size."""
+    return resource.startswith("hugepages-")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .cluster import EnvFromSource, EnvVar, PodPoolSpec, ResourcesSpec, TolerationSpec
-from .kubernetes import INTEGER, is_extended, quantity_value
+from .kubernetes import INTEGER, is_extended, is_huge_pages, quantity_value
 from .rule import Rule
 
 if TYPE_CHECKING:
@@ -48,12 +48,18 @@ def _whole_units(resources: ResourcesSpec) -> bool:
     )
 
 
-def _extended_limits(resources: ResourcesSpec) -> bool:
+def _reserved_limits(resources: ResourcesSpec) -> bool:
+    limits = resources.limits
     return all(
-        name in resources.limits and str(resources.limits[name]) == str(amount)
+        name in limits and quantity_value(limits[name]) == quantity_value(amount)
         for name, amount in resources.requests.items()
-        if is_extended(name)
+        if is_extended(name) or is_huge_pages(name)
     )
+
+
+def _with_huge_pages(resources: ResourcesSpec) -> bool:
+    names = {*resources.requests, *resources.limits}
+    return not any(map(is_huge_pages, names)) or bool(names & {"cpu", "memory"})
 
 
 def _resources(pool: str) -> Iterator[Rule]:
@@ -90,15 +96,30 @@ def _resources(pool: str) -> Iterator[Rule]:
         must="must have whole numbers of extended resources",
         shown=False,
     )
+    equal = f"quantity(string({limits}[name])).compareTo(quantity(string({requests}[name]))) == 0"
+    reserved = "(name.contains('/') || name.startsWith('hugepages-'))"
     yield Rule(
         field=f"{pool}.resources.requests",
         cel=_guarded(
             pool,
-            f"!has({requests}) || {requests}.all(name, !name.contains('/') || (has({limits}) && "
-            f"name in {limits} && string({limits}[name]) == string({requests}[name])))",
+            f"!has({requests}) || {requests}.all(name, !{reserved} || (has({limits}) && "
+            f"name in {limits} && {equal}))",
         ),
-        holds=holds(_extended_limits),
-        must="must equal the limits for extended resources",
+        holds=holds(_reserved_limits),
+        must="must equal the limits for extended resources and huge pages",
+        shown=False,
+    )
+    some = "(has({0}) && {0}.exists(name, {1}))"
+    huge, usual = "name.startsWith('hugepages-')", "name in ['cpu', 'memory']"
+    yield Rule(
+        field=f"{pool}.resources",
+        cel=_guarded(
+            pool,
+            f"!({some.format(requests, huge)} || {some.format(limits, huge)}) || "
+            f"{some.format(requests, usual)} || {some.format(limits, usual)}",
+        ),
+        holds=holds(_with_huge_pages),
+        must="must have cpu or memory beside huge pages",
         shown=False,
     )
 

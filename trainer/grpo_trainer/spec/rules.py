@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .cluster import Backend, ConsumerBackend, WeightUpdate
 from .environment_rules import ENVIRONMENT_RULES
 from .faults import Fault, FaultKind, invalid
+from .kubernetes import quantity_value
 from .metadata_rules import METADATA_RULES
 from .pod_rules import POD_RULES
 from .reward_rules import REWARD_RULES
@@ -205,6 +206,14 @@ _CLUSTER = (
         ),
         must="must have exactly one of claimName and size",
         shown=False,
+    ),
+    Rule(
+        field="storage.size",
+        cel="!has(self.storage.size) || quantity(self.storage.size).isGreaterThan(quantity('0'))",
+        holds=lambda s: (
+            s.storage is None or s.storage.size is None or quantity_value(s.storage.size) > 0
+        ),
+        must="must be greater than 0",
     ),
     Rule(
         field="tracking.wandb.secretName",

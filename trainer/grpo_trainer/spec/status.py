@@ -28,6 +28,7 @@ class ConditionType(StrEnum):
     ACCEPTED = "Accepted"
     CLUSTER_READY = "ClusterReady"
     TRAINING = "Training"
+    CODE_CONFINED = "CodeConfined"
     SUSPENDED = "Suspended"
     COMPLETE = "Complete"
     FAILED = "Failed"
@@ -53,6 +54,14 @@ class RunState(StrEnum):
     def is_end(self) -> bool:
         """Whether it is the last state."""
         return self in (RunState.SUCCEEDED, RunState.STOPPED, RunState.FAILED)
+
+
+class CodeProtection(StrEnum):
+    """What keeps programs of completions from the files of the head."""
+
+    LANDLOCK = "landlock"
+    NAMESPACES = "namespaces"
+    NONE = "none"
 
 
 class ExitCode:
@@ -128,6 +137,8 @@ class Progress(Record):
     producers_wanted: NonNegativeInt | None = None
     """Producers with which the consumers do not wait; None where their number is fixed."""
     checkpoint: CheckpointStatus | None = None
+    code_protection: CodeProtection | None = None
+    """None where no completion is run."""
     updated: datetime | None = None
 
 
