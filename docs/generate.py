@@ -42,7 +42,7 @@ _MARKS = {
 _CHANGES = {
     Mutable.ALWAYS: ("at any time", "at once"),
     Mutable.SUSPENDED: (
-        "while suspended: `suspend` is set and the phase is Suspended",
+        "while suspended: `suspend` is set, and the phase is Suspended or Pending",
         "at the next start, on new pods",
     ),
 }

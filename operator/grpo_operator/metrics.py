@@ -94,7 +94,7 @@ class Metrics:
         )
         self.refused_namespaces = Gauge(
             f"{_PREFIX}refused_namespaces",
-            "1 for each namespace whose jobs are ignored, because another release serves it",
+            "1 for a namespace whose jobs are ignored, because another release serves it, else 0",
             ["job_namespace"],
             registry=registry,
         )

@@ -56,6 +56,24 @@ async def test_a_misspelt_field_of_a_pod_template_is_in_the_status(jobs: Jobs, o
     assert await jobs.clusters() == []
 
 
+async def test_a_copy_of_the_head_with_its_labels_does_not_end_the_run(
+    operator: Operator, jobs: Jobs, ray: FakeRay
+):
+    head = await start(jobs, ray)
+    (original,) = await jobs.pods("headgroup")
+    labels = {k: v for k, v in original["metadata"]["labels"].items() if k != "ray.io/cluster"}
+    copy = {"metadata": {"name": "a-copy", "labels": labels}, "spec": pod("a-copy")["spec"]}
+    core = client.CoreV1Api(jobs.api)
+    await core.create_namespaced_pod(jobs.namespace, copy)
+    head.report(1)
+    await jobs.until(lambda job: job["status"]["progress"]["step"] == 1)
+    await core.delete_namespaced_pod("a-copy", jobs.namespace, grace_period_seconds=0)
+    head.report(2)
+    found = await jobs.until(lambda job: job["status"]["progress"]["step"] == 2)
+    assert (found["status"]["phase"], found["status"]["restarts"]) == ("Running", 0)
+    assert head.attempts == [1]
+
+
 async def test_the_status_says_what_confines_the_programs_of_completions(
     operator: Operator, jobs: Jobs, ray: FakeRay
 ):

@@ -150,6 +150,7 @@ def raw_pod(group, number=0, ready=False, waiting=None, name="math"):
             "uid": f"{name}-{group}-{number}",
             "creationTimestamp": CREATED,
             "labels": {**job_labels(name, UID), "ray.io/group": group},
+            "ownerReferences": [{"kind": "RayCluster", "controller": True}],
         },
         "spec": {},
         "status": {"conditions": [ready_condition], "containerStatuses": [container]},

@@ -64,6 +64,7 @@ class Claims:
         for namespace in set(self._leases) - present:
             del self._leases[namespace]
             self._report(namespace, "")
+            self._metrics.refused_namespaces.remove(namespace)
         await asyncio.gather(*map(self._locked_attempt, self._leases))
 
     async def holds(self, namespace: str) -> bool:
@@ -103,15 +104,14 @@ class Claims:
 
     def _report(self, namespace: str, refusal: str) -> None:
         """Record why a namespace is not served; empty when it is, or has no jobs."""
+        self._metrics.refused_namespaces.labels(namespace).set(1 if refusal else 0)
         if refusal == self._refusals.get(namespace, ""):
             return
         if refusal:
             self._refusals[namespace] = refusal
-            self._metrics.refused_namespaces.labels(namespace).set(1)
             log.error("ignoring the jobs of namespace %s: %s", namespace, refusal)
         else:
             del self._refusals[namespace]
-            self._metrics.refused_namespaces.remove(namespace)
             log.info("no longer ignoring jobs of namespace %s", namespace)
 
 

@@ -38,6 +38,9 @@ NAME_RULES: tuple[Schema, ...] = (
     },
 )
 
+_WITHOUT_PODS = [str(Phase.PENDING), str(Phase.SUSPENDED)]
+"""Phases in which a job with `suspend` has no pods: before the operator has seen it, and after."""
+
 # Without a reason the API server writes "Invalid value".
 _REASONS = {
     FaultKind.REQUIRED: "FieldValueRequired",
@@ -87,7 +90,7 @@ def mutable_while_suspended(root: Schema) -> Iterator[Schema]:
     The root alone shows the rules both spec and status; a change of the spec leaves the status.
     """
     phase = "self.status.phase"
-    idle = f"!has(self.status) || !has({phase}) || {phase} == '{Phase.SUSPENDED}'"
+    idle = f"!has(self.status) || !has({phase}) || {phase} in {_WITHOUT_PODS}"
     suspended = f"(oldSelf.spec.suspend && ({idle}))"
     for path in sorted(p for p, when in MUTABILITY.items() if when is Mutable.SUSPENDED):
         parent, _, name = path.rpartition(".")

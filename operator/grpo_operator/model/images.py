@@ -49,7 +49,7 @@ def recorded_images(observed: Observed) -> tuple[ImageStatus, ...]:
 
 def _recorded(observed: Observed, role: Role) -> ImageStatus | None:
     known = find_image(observed.job.status.images, role)
-    pods = [pod for pod in observed.pods if pod.role is role and pod.image]
+    pods = [pod for pod in observed.own_pods if pod.role is role and pod.image]
     if not pods or observed.job.spec is None:
         return known
     same = [pod for pod in pods if known and pod.image in (known.image, pinned(known))]

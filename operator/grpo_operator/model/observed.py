@@ -65,6 +65,8 @@ class Pod:
     """How its container last terminated, such as OOMKilled."""
     stopped: bool = False
     """Whether its container has terminated and does not run again."""
+    controlled: bool = True
+    """Whether a RayCluster controls it, not a copy with the same labels."""
     disruption: str | None = None
     """Why Kubernetes evicts it: the reason of DisruptionTarget, such as PreemptionByScheduler."""
 
@@ -173,9 +175,14 @@ class Observed:
             count = self.progress.producers_wanted
         return min(scale.max_replicas, max(scale.min_replicas, count))
 
+    @property
+    def own_pods(self) -> tuple[Pod, ...]:
+        """Those that a RayCluster controls: anybody may give a pod the same labels."""
+        return tuple(pod for pod in self.pods if pod.controlled)
+
     def pods_of(self, role: Role) -> tuple[Pod, ...]:
         """The pods of one role that are not being deleted."""
-        return tuple(pod for pod in self.pods if pod.role is role and not pod.deleting)
+        return tuple(pod for pod in self.own_pods if pod.role is role and not pod.deleting)
 
     def ready(self, role: Role) -> int:
         """How many pods of a role are ready."""
@@ -183,7 +190,7 @@ class Observed:
 
     def draining_head(self, now: datetime) -> Pod | None:
         """The head pod in its grace period, in which its driver writes a checkpoint."""
-        heads = (pod for pod in self.pods if pod.role is Role.HEAD)
+        heads = (pod for pod in self.own_pods if pod.role is Role.HEAD)
         leaving = (p for p in heads if p.deletion_deadline and p.deletion_deadline > now)
         return None if self.head is not None else next(leaving, None)
 

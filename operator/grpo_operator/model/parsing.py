@@ -181,7 +181,15 @@ def parse_pod(raw: Object) -> Pod | None:
         problem=next(_problems(metadata["name"], status), None),
         last_termination=next(_terminations(status), None),
         stopped=_stopped(status),
+        controlled=_by_a_ray_cluster(metadata),
         disruption=next(_disruptions(status), None),
+    )
+
+
+def _by_a_ray_cluster(metadata: Object) -> bool:
+    return any(
+        owner.get("controller") and owner["kind"] == "RayCluster"
+        for owner in metadata.get("ownerReferences", ())
     )
 
 

@@ -41,13 +41,13 @@ def attempt_lost(observed: Observed, now: datetime) -> Decision | None:
 
 def eviction(observed: Observed) -> str | None:
     """The pod of the attempt that Kubernetes evicts, if any."""
-    found = (f"pod {p.name}: {p.disruption}" for p in observed.pods if p.disruption)
+    found = (f"pod {p.name}: {p.disruption}" for p in observed.own_pods if p.disruption)
     return next(found, None)
 
 
 def leaving(observed: Observed) -> str | None:
     """The pod that is being deleted of those without which there is no step, if any."""
-    pods = (p for p in observed.pods if p.deleting and p.role is not Role.PRODUCER)
+    pods = (p for p in observed.own_pods if p.deleting and p.role is not Role.PRODUCER)
     return next((f"pod {pod.name} is being deleted" for pod in pods), None)
 
 

@@ -65,8 +65,8 @@ def _missing(observed: Observed) -> str | None:
 
 def seconds_to_next_check(observed: Observed, now: datetime) -> float | None:
     """Seconds until a volume that a pod waits for may have become a fault; None when none waits."""
-    binding = (_binding(pod, now) for pod in observed.pods)
-    polling = (POLL_SECONDS for pod in observed.pods if waits_for_volume(pod))
+    binding = (_binding(pod, now) for pod in observed.own_pods)
+    polling = (POLL_SECONDS for pod in observed.own_pods if waits_for_volume(pod))
     return min(filter(None, (*binding, *polling)), default=None)
 
 
@@ -80,7 +80,7 @@ def _worst(observed: Observed, now: datetime) -> Problem | None:
     def rank(pod: Pod) -> tuple[int, str]:
         return order.index(pod.role), pod.name
 
-    pods = sorted(observed.pods, key=rank)
+    pods = sorted(observed.own_pods, key=rank)
     found = next((p.problem for p in pods if p.problem and not _binding(p, now)), None)
     if observed.cause is not None and (found is None or UNBOUND in found.message):
         subject = cause_subject(observed, now)

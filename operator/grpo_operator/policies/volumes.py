@@ -42,7 +42,7 @@ def cause_subject(observed: Observed, now: datetime) -> Subject | None:
     if cluster is None or cluster.deleting or cluster.suspended:
         return None
     order = list(Role)
-    for pod in sorted(observed.pods, key=lambda pod: (order.index(pod.role), pod.name)):
+    for pod in sorted(observed.own_pods, key=lambda pod: (order.index(pod.role), pod.name)):
         age = (now - pod.created).total_seconds()
         if not waits_for_volume(pod):
             continue

@@ -106,7 +106,7 @@ async def test_a_free_namespace_is_taken_with_one_write(clock, server):
     assert server.objects[LAB]["spec"]["holderIdentity"] == "ops/first"
     calls = server.calls
     assert await first.holds(LAB)
-    assert (server.calls, refused(metrics)) == (calls, None)
+    assert (server.calls, refused(metrics)) == (calls, 0)
 
 
 async def test_a_second_release_is_refused_as_long_as_the_first_renews(clock, server):
@@ -163,7 +163,7 @@ async def test_a_release_that_ended_is_replaced_after_the_duration(clock, server
     assert not await second.holds(LAB)
     clock.now += RETRY_SECONDS
     assert await second.holds(LAB)
-    assert refused(metrics) is None
+    assert refused(metrics) == 0
     assert not await first.holds(LAB), "it is now the second"
 
 
@@ -191,15 +191,16 @@ async def test_missing_rights_are_reported_and_used_once_granted(clock, server):
     server.fault = None
     clock.now += RETRY_SECONDS
     assert await only.holds(LAB)
-    assert refused(metrics) is None
+    assert refused(metrics) == 0
 
 
 async def test_a_namespace_without_jobs_is_no_longer_claimed(clock, server):
-    only, _ = release(server, "ops/first", LAB, "other")
+    only, metrics = release(server, "ops/first", LAB, "other")
     assert await only.holds(LAB)
     assert await only.holds("other")
     only._cache.drop(JOBS, (LAB, "math"))
     clock.now += 15
     await only.renew()
+    assert (refused(metrics), refused(metrics, "other")) == (None, 0)
     renewed = {name: found["version"] for name, found in server.objects.items()}
     assert renewed == {LAB: 0, "other": 1}

@@ -7,6 +7,7 @@ every order of such observations, that nothing is deleted, stopped or ended.
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -80,6 +81,26 @@ def test_an_unready_head_of_a_silent_node_is_left_alone():
     heads = (pod(Role.HEAD, ready=False, ready_changed=at(-9999)), *pods()[1:])
     decision = decide(observed(job(running()), pods=heads, ray_jobs=None), NOW)
     assert (decision.actions, decision.status.phase) == ((), Phase.RUNNING)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"ready": False, "stopped": True, "ready_changed": at(-9999)},
+        {"deletion_deadline": at(30)},
+        {"disruption": "EvictionByEvictionAPI"},
+        {"problem": Problem("OOMKilled", "killed")},
+    ],
+    ids=["well", "stopped", "deleted", "evicted", "killed"],
+)
+@pytest.mark.parametrize("role", Role)
+def test_a_copy_of_a_pod_with_its_labels_changes_nothing(role, state):
+    """As of `kubectl debug --copy-to --keep-labels`, or of another tenant."""
+    copy = pod(role, name="a-copy", uid="copy", controlled=False, **state)
+    alone = decide(observed(job(running()), ray_jobs=(ray_job(),)), NOW)
+    subject = observed(job(running()), pods=(copy, *pods()), ray_jobs=(ray_job(),))
+    assert decide(subject, NOW) == alone
 
 
 class Blindness(RuleBasedStateMachine):

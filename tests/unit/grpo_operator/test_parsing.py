@@ -145,6 +145,7 @@ def pod(status=None, group="headgroup", **metadata):
             "uid": "u",
             "creationTimestamp": "2026-01-02T03:04:05Z",
             "labels": {"ray.io/group": group},
+            "ownerReferences": [{"kind": "RayCluster", "controller": True}],
             **metadata,
         },
         "spec": {"nodeName": "n"},
@@ -162,6 +163,16 @@ def test_the_group_is_the_role(group, role):
 
 def test_a_pod_of_no_group_is_ignored():
     assert parse_pod(pod(group="other")) is None
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [[], [{"kind": "RayCluster"}], [{"kind": "ReplicaSet", "controller": True}]],
+    ids=["none", "no-controller", "another"],
+)
+def test_a_copy_of_a_pod_is_told_from_one_that_a_ray_cluster_controls(owners):
+    assert parse_pod(pod()).controlled
+    assert not parse_pod(pod(ownerReferences=owners)).controlled
 
 
 def test_readiness_has_a_time():
