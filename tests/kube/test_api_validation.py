@@ -82,6 +82,9 @@ SINGLE_FIELDS = [
     ("head.nodeSelector", {"a b": "c"}, "keys must be a label key"),
     ("head.nodeSelector", {"a": "b c"}, "should match"),
     ("head.resources", {"limits": {"gpu": 1}}, "keys must be cpu, memory"),
+    ("head.resources", {"limits": {"hugepages-big": "1Gi"}}, "keys must be cpu, memory"),
+    ("head.image", "my image", "should match"),
+    ("consumers.image", "registry/Team/trainer", "should match"),
     ("consumers.accelerator", "gpu", "should match"),
     (
         "storage.accessModes",
@@ -119,6 +122,7 @@ ACROSS_FIELDS = [
     {"producers": {"accelerator": "cpu", "tensorParallelSize": 2}},
     {"storage": {"claimName": "v", "size": "1Gi"}},
     {"storage": {}},
+    {"storage": {"size": "0Gi"}},
     *(
         {pool: {"resources": resources}}
         for pool in ("head", "producers", "consumers")
@@ -127,6 +131,8 @@ ACROSS_FIELDS = [
             {"requests": {"memory": "2Gi"}, "limits": {"memory": "2G"}},
             {"requests": {"cpu": 2}, "limits": {"cpu": "1900m"}},
             {"requests": {"example.com/nic": 1}},
+            {"requests": {"hugepages-2Mi": "4Mi", "cpu": 1}},
+            {"limits": {"hugepages-2Mi": "4Mi"}},
         )
     ),
     {"head": {"tolerations": [{"value": "a"}]}},

@@ -113,7 +113,7 @@ async def test_a_namespace_that_cannot_be_read_any_more_does_not_concern_the_oth
             await rbac.delete_namespaced_role_binding("operator", other)
             await operator.until_metric("grpo_operator_unserved_namespaces 1.0", RESTART_SECONDS)
             await jobs.create(manifest())
-            await jobs.until_phase("Running")
+            await jobs.until_phase("Running", timeout=RESTART_SECONDS)
             await rbac.create_namespaced_role_binding(other, binding)
             await Jobs(jobs.api, other).create(manifest(suspend=True))
             await Jobs(jobs.api, other).until_phase("Suspended", timeout=RESTART_SECONDS)

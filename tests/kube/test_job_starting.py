@@ -80,6 +80,16 @@ async def test_a_child_that_the_api_server_refuses_is_shown(operator: Operator, 
     assert condition_of(running, "ClusterReady")["reason"] == "PodsReady"
 
 
+async def test_the_startup_deadline_names_what_was_refused(operator: Operator, jobs: Jobs):
+    core = client.CoreV1Api(jobs.api)
+    await core.create_namespaced_resource_quota(jobs.namespace, quota(persistentvolumeclaims="0"))
+    await jobs.create(manifest(startupDeadlineSeconds=5))
+    failed = await jobs.until_phase("Failed")
+    message = condition_of(failed, "Failed")["message"]
+    assert message.startswith("not ready within startupDeadlineSeconds (5): QuotaExceeded: ")
+    assert await jobs.clusters() == []
+
+
 @contextlib.asynccontextmanager
 async def policy_against_clusters(jobs: Jobs, message: str) -> AsyncIterator[None]:
     """Inside the block the API server denies every RayCluster in the namespace."""
