@@ -56,15 +56,17 @@ async def test_its_role_allows_exactly_what_it_does(
     await until_no_other_jobs(jobs.api)
     original = account.kubeconfig(cluster.kubeconfig, tmp_path, await account.token())
     kubeconfig = proxy.kubeconfig(original, tmp_path / "proxied")
-    environment = {
+    variables = {
         "GRPO_LEADER_ELECTION": "true",
         "GRPO_NAMESPACES": jobs.namespace if scope == "one namespace" else "",
     }
     log = tmp_path / "operator.log"
-    replica = partial(running_operator, kubeconfig, jobs.namespace, ray, log, **environment)
+    replica = partial(running_operator, kubeconfig, jobs.namespace, ray, log, **variables)
     async with allowed(account, scope):
         async with replica():
-            await jobs.create(manifest(ttlSecondsAfterFinished=1))
+            environment = {"module": "env.py:Echo"}
+            scored = {"environment": environment, "reward": {"type": "environment"}}
+            await jobs.create(manifest(ttlSecondsAfterFinished=1, **scored))
             await jobs.until_phase("Running")
             await jobs.create_claim("unbound", "missing")
             await jobs.create(manifest("waiting", storage={"claimName": "unbound"}))
