@@ -63,7 +63,7 @@ async def test_an_environment_runs_in_pods_without_token_and_volume(
     assert set(policy.spec.policy_types) == {"Ingress", "Egress"}
 
 
-async def test_a_lost_environment_pod_is_replaced_and_the_run_goes_on(
+async def test_a_lost_environment_pod_is_replaced_and_the_run_continues(
     operator: Operator, jobs: Jobs, ray: FakeRay
 ):
     await jobs.create(manifest(**ENVIRONMENT))

@@ -1,7 +1,9 @@
-"""Examples in the documentation: manifests validate, command lines parse, rows and rewards load."""
+"""Examples in the documentation: manifests validate, command lines parse, rows, rewards and
+environments load."""
 
 import re
 import shlex
+from typing import Any
 
 import pytest
 import yaml
@@ -14,7 +16,7 @@ from grpo_trainer.rewards import make_reward, row_needs
 from grpo_trainer.spec import API_VERSION, KIND
 from grpo_trainer.spec.reward import CustomRewardSpec, RewardSpec, RewardType
 from grpo_trainer.spec.training import DatasetSpec
-from unit.docs.pages import PAGES, ROOT, blocks
+from unit.docs.pages import PAGES, ROOT, Block, blocks
 
 _JOB = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "example"}}
 _COMMAND = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?grpo (.+?)(?:  .*)?$", re.MULTILINE)
@@ -66,8 +68,23 @@ def test_rows_in_the_documentation_load(block, tmp_path):
     assert len(rows) == block.text.count("\n")
 
 
+def python_of(page: str) -> Block:
+    (block,) = (block for block in blocks("python") if block.page.name == page)
+    return block
+
+
+def test_the_environment_in_the_documentation_scores():
+    names: dict[str, Any] = {}
+    exec(python_of("environments.md").text, names)
+    episode = names["Echo"]()
+    (message,) = episode.reset({"question": "Is it?"}, seed=0).messages
+    assert message == {"role": "user", "content": "Is it?"}
+    scored = episode.step("yes")
+    assert (scored.done, scored.reward) == (True, 1.0)
+
+
 def test_the_reward_in_the_documentation_scores(tmp_path):
-    (block,) = blocks("python")
+    block = python_of("rewards.md")
     (tmp_path / "rewards.py").write_text(block.text)
     custom = CustomRewardSpec(module=str(tmp_path / "rewards.py"))
     score = make_reward(RewardSpec(type=RewardType.CUSTOM, custom=custom))

@@ -170,7 +170,7 @@ def test_a_pod_of_no_group_is_ignored():
     [[], [{"kind": "RayCluster"}], [{"kind": "ReplicaSet", "controller": True}]],
     ids=["none", "no-controller", "another"],
 )
-def test_a_copy_of_a_pod_is_told_from_one_that_a_ray_cluster_controls(owners):
+def test_a_copy_of_a_pod_differs_from_one_that_a_ray_cluster_controls(owners):
     assert parse_pod(pod()).controlled
     assert not parse_pod(pod(ownerReferences=owners)).controlled
 
