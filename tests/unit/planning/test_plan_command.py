@@ -52,6 +52,19 @@ def test_a_run_that_does_not_fit_is_an_error_after_the_page(manifest, capsys):
     )
 
 
+def test_each_job_of_a_file_has_a_page_and_its_faults(manifest, capsys):
+    path = Path(manifest())
+    path.write_text(f"{path.read_text()}---\n{path.read_text()}")
+    assert main(["plan", str(path), "--gpu-memory", "40"]) == 64
+    printed = capsys.readouterr()
+    assert printed.out == f"{path}, document 1\n{PAGE}{path}, document 2\n{PAGE}"
+    faults = printed.err.splitlines()
+    assert [fault.split(": spec.")[0] for fault in faults] == [
+        f"{path}, document 1",
+        f"{path}, document 2",
+    ]
+
+
 def test_vllm_fills_the_accelerator_with_sequences(manifest, capsys):
     assert main(["plan", manifest(producers={"backend": "vllm"})]) == 0
     last = capsys.readouterr().out.splitlines()[-1]

@@ -11,10 +11,11 @@ from pathlib import Path
 import yaml
 
 from ..errors import InvalidInputError
-from ..spec import ExitCode, GRPOJob, Metadata, resolve_plan
+from ..spec import ExitCode, GRPOJob, GRPOJobSpec, Metadata, resolve_plan
+from ..spec.faults import Fault
 from .flags import OPTION
 from .jobs import given_flags, job_of
-from .manifests import read_document, read_documents
+from .manifests import read_documents
 from .start import (
     check_engine,
     check_files,
@@ -158,22 +159,33 @@ def compare(arguments: Namespace) -> int:
 
 
 def plan(arguments: Namespace) -> int:
-    """Forecast the memory of a run; an error if it exceeds the memory of the accelerators."""
+    """Forecast the memory of each run; an error if one exceeds the memory of the accelerators."""
+    documents = read_documents(arguments.file)
+    accelerator = round(arguments.gpu_memory * (1 << 30))
+    several = len(documents) > 1
+    faults: list[str] = []
+    for document in documents:
+        if several:
+            print(document.source)
+        found = _plan(document.parse().spec, accelerator)
+        faults += [f"{document.source}: {fault}" if several else str(fault) for fault in found]
+    if faults:
+        raise InvalidInputError(faults)
+    return ExitCode.SUCCESS
+
+
+def _plan(spec: GRPOJobSpec, accelerator: int) -> list[Fault]:
+    """Print the forecast of one run; returns faults of pools that exceed `accelerator` bytes."""
     from .. import planning
     from ..builtin import default_cache, resolve_model_path
     from .model_config import config_directory
 
-    spec = read_document(arguments.file).parse().spec
-    accelerator = round(arguments.gpu_memory * (1 << 30))
     path = resolve_model_path(spec.model.path, spec.reward.main_type, default_cache())
     model = planning.read_architecture(config_directory(path), spec.model.path)
     layout = planning.generation_layout(spec)
     sequences = planning.concurrent_sequences(model, layout, accelerator) if layout.paged else None
     print(planning.page(planning.forecast(spec, model), model, sequences))
-    faults = planning.advice(spec, model, accelerator)
-    if faults:
-        raise InvalidInputError(faults)
-    return ExitCode.SUCCESS
+    return planning.advice(spec, model, accelerator)
 
 
 def environment(arguments: Namespace) -> int:

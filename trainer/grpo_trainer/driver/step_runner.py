@@ -74,11 +74,6 @@ class StepRunner:
             trained = await self._optimize(taken.micro_batches, batch.step)
         context.buffer.commit(batch)
         self.step = batch.step + 1
-        if trained.skipped:
-            saved = write_skipped_batch(context.logs, self.step, taken.micro_batches)
-            context.health.step_skipped(self.step, saved)
-        else:
-            context.health.step_trained()
         evaluation_due = self._due(context.spec.evaluation.interval)
         with clock.phase(PhaseName.PUBLISH):
             await context.publisher.publish(self.step, keep=evaluation_due)
@@ -92,6 +87,12 @@ class StepRunner:
             self.recorder.record(batch, taken.micro_batches, trained, *clock.lap())
             if not self._statistics.running:
                 self._statistics.start(self._pool.refresh_stats())
+        # After the report: the step that ends the run is in the metrics, too.
+        if trained.skipped:
+            saved = write_skipped_batch(context.logs, self.step, taken.micro_batches)
+            context.health.step_skipped(self.step, saved)
+        else:
+            context.health.step_trained()
         with clock.phase(PhaseName.CHECKPOINT):
             if self._due(context.spec.checkpoint.interval):
                 await self.checkpoint()
