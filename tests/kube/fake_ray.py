@@ -24,6 +24,8 @@ class FakeHead:
     token: str | None = None
     """The first that it was asked with; any other is refused."""
     reachable: bool = True
+    hostile: Callable[[], web.Response] | None = None
+    """What it responds to every request instead."""
     drains: bool = True
     """Whether a driver that is asked to drain ends at once."""
     submissions: list[dict[str, Any]] = field(default_factory=list)
@@ -140,6 +142,9 @@ class FakeRay:
     async def _route(self, head: FakeHead, port: str, request: web.Request) -> web.Response:
         if not head.reachable:
             return web.Response(status=502)
+        if head.hostile is not None:
+            head.polls += 1
+            return head.hostile()
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         head.token = head.token or token
         if not token or token != head.token:

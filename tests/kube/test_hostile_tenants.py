@@ -1,11 +1,15 @@
 """One tenant, one namespace or one CRD does not affect the jobs of others.
 
-Aspects: foreign objects with the operator's labels; a pod template with a misspelt field; a
-namespace that the operator may no longer read; kinds that are not served for a while.
+Aspects: foreign objects with the operator's labels; hostile heads; a pod template with a
+misspelt field; a namespace that the operator may no longer read; kinds that are not served for a
+while.
 """
 
+import functools
+import gzip
 from pathlib import Path
 
+from aiohttp import web
 from kubernetes.aio import client
 
 from grpo_operator.clients.kube import Kube
@@ -25,6 +29,7 @@ from kube.operator_harness import (
     start,
 )
 
+MEBIBYTE = 2**20
 RESTART_SECONDS = 90
 """For the check of the namespaces, and a restart of the watches."""
 
@@ -54,6 +59,54 @@ async def test_a_misspelt_field_of_a_pod_template_is_in_the_status(jobs: Jobs, o
     )
     assert "nodeSelectr" in condition_of(refused, "ClusterReady")["message"]
     assert await jobs.clusters() == []
+
+
+@functools.cache
+def bomb() -> bytes:
+    return gzip.compress(b"[" + b" " * (128 * MEBIBYTE), compresslevel=1)
+
+
+def compressed() -> web.Response:
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    return web.Response(body=bomb(), headers=headers)
+
+
+def redirected() -> web.Response:
+    return web.Response(status=307, headers={"Location": "/tenant/trap/9464/progress"})
+
+
+def nested() -> web.Response:
+    return web.json_response(text="[" * 500_000)
+
+
+async def test_a_hostile_head_costs_no_memory_reaches_nothing_and_delays_no_other_job(
+    operator: Operator, jobs: Jobs, ray: FakeRay
+):
+    head = await start(jobs, ray)
+    bomb()
+    before = peak_memory(operator)
+    for response in (compressed, redirected, nested):
+        head.hostile = response
+        await head.until_polled(2)
+    await jobs.create(manifest("other"))
+    await jobs.until_phase("Running", "other")
+    (other,) = [found for found in ray.heads.values() if found is not head]
+    other.end(0)
+    await jobs.until_phase("Succeeded", "other")
+    found = await jobs.get()
+    assert (found["status"]["phase"], found["status"]["restarts"]) == ("Running", 0)
+    assert "trap" not in ray.heads
+    assert peak_memory(operator) - before < 64 * MEBIBYTE
+    head.hostile = None
+    head.end(0)
+    await jobs.until_phase("Succeeded")
+
+
+def peak_memory(operator: Operator) -> int:
+    """The most memory that the operator has had, in bytes."""
+    status = Path(f"/proc/{operator.process.pid}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
 
 
 async def test_a_copy_of_the_head_with_its_labels_does_not_end_the_run(
