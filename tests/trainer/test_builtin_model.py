@@ -182,7 +182,9 @@ def test_the_real_model_reaches_the_accuracy_of_its_recipe(completion_format):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("completion_format", CompletionFormat)
+@pytest.mark.parametrize(
+    "completion_format", [f for f in CompletionFormat if f is not CompletionFormat.TOOL_CALL]
+)
 def test_the_real_model_has_learnt_the_format_and_every_sum_without_carry(completion_format):
     model, tokenizer = real_model(completion_format)
     pairs = sums(Split.HELD_OUT)

@@ -94,6 +94,7 @@ def misfits(whole):
 
 def save_directory(model, directory, tokenizer=TOKENIZER, generation_config=None):
     """What an engine reads of a model: configuration and tokenizer, and no weights."""
+    model.config.architectures = [type(model).__name__]  # vLLM guesses it where absent
     model.config.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     if generation_config is not None:
