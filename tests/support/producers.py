@@ -41,7 +41,7 @@ def stream(producer: Any, requests: Sequence[GenerationRequest]) -> Any:
 async def collect(rollouts: Any) -> dict[str, Rollout]:
     """All rollouts of a stream, by request."""
     async with asyncio.timeout(SECONDS):
-        found = [await reference async for reference in rollouts]
+        found = [rollout async for ref in rollouts for rollout in await ref]
     return {rollout.request_id: rollout for rollout in found}
 
 

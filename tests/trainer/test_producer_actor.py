@@ -53,7 +53,7 @@ def stream(producer, requests):
 
 
 async def collect(rollouts):
-    return [await reference async for reference in rollouts]
+    return [rollout async for reference in rollouts for rollout in await reference]
 
 
 def texts(rollouts):
@@ -73,6 +73,12 @@ async def test_rollouts_stream_as_they_finish(producer):
     # The short one shares no micro-batch with the others, and comes before the second of them.
     rollouts = await collect(stream(producer, [*long * 2, *short, *long]))
     assert [rollout.request_id for rollout in rollouts] == ["8", "8", "2", "8"]
+
+
+async def test_rollouts_of_one_micro_batch_arrive_as_one_item(producer):
+    load(producer, chain_model(text_chain("=ab")))
+    items = [await ref async for ref in stream(producer, [request(request_id=i) for i in "0123"])]
+    assert [[rollout.request_id for rollout in item] for item in items] == [["0", "1"], ["2", "3"]]
 
 
 async def test_several_calls_are_served_at_once(producer):

@@ -211,11 +211,11 @@ class ScoredGroup:
     prompt: Prompt
     rollout: Rollout
     scores: tuple[Score, ...]
+    version: int = field(init=False)
+    """The oldest weight version that drew any of its tokens."""
 
-    @property
-    def version(self) -> int:
-        """The oldest weight version that drew any of its tokens."""
-        return self.rollout.oldest_version
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "version", self.rollout.oldest_version)
 
     @property
     def accuracy(self) -> float:

@@ -126,8 +126,9 @@ class ProducerClient:
                     reference = await anext(stream)
                 except StopAsyncIteration:
                     return
-                rollout: Rollout = await reference
-            yield rollout
+                rollouts: list[Rollout] = await reference
+            for rollout in rollouts:
+                yield rollout
 
     def kill(self) -> None:
         """End the actor at once."""

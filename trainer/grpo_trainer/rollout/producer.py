@@ -105,16 +105,18 @@ class Producer:
             loop.remove_reader(self._terminated)
         faulthandler.unregister(signal.SIGTERM)
 
-    async def rollout(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Rollout]:
-        """Yield each request's rollout as it finishes.
+    async def rollout(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[list[Rollout]]:
+        """Yield the rollouts as they finish, in one item those that finish together.
 
         Raises:
             EngineClosedError: the producer was shut down meanwhile.
         """
         answers = [asyncio.create_task(self._answer(request)) for request in requests]
+        pending = set(answers)
         try:
-            for answer in asyncio.as_completed(answers):
-                yield await answer
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                yield [answer.result() for answer in answers if answer in done]
         finally:
             for task in answers:
                 task.cancel()
