@@ -10,15 +10,15 @@ the whole pool, workers import the parent's main module, and they survive a pare
 import asyncio
 import contextlib
 import os
-import pickle
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
-from .worker import LENGTH, Failure, FailureReason, encode
+from .channel import Channel
+from .worker import Failure, FailureReason, encode
 
 Context = TypeVar("Context")
 Item = TypeVar("Item")
@@ -105,15 +105,16 @@ class WorkerPool(Generic[Item, Context, Result]):
         """Results of all items, or up to the one that hangs or kills the worker."""
         results: list[Result | Failure] = []
         worker.send(encode((context, items)))
-        for _ in items:
+        while len(results) < len(items):
             try:
                 async with asyncio.timeout(self._timeout):
-                    results.append(await worker.receive())
+                    await worker.channel.wait()
+                results += worker.channel.received()
             except TimeoutError:
                 results.append(Failure(FailureReason.TIMEOUT))
                 worker.kill()
                 break
-            except (asyncio.IncompleteReadError, ConnectionError):
+            except ConnectionError:
                 self._check_open()
                 results.append(Failure(FailureReason.CRASH))
                 worker.kill()
@@ -136,10 +137,11 @@ class WorkerPool(Generic[Item, Context, Result]):
             self._check_open()
             worker.send(self._setup)
             async with asyncio.timeout(_START_SECONDS):
-                fault = await worker.receive()
+                await worker.channel.wait()
+            (fault,) = worker.channel.received()
             if fault is not None:
                 raise fault
-        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError) as error:
+        except (TimeoutError, ConnectionError) as error:
             self._discard(worker)
             raise RuntimeError(f"a scoring process did not start: {error!r}") from error
         except BaseException:
@@ -168,11 +170,10 @@ def run_blocking(coroutine: Coroutine[None, None, T]) -> T:
 
 @dataclass(frozen=True, eq=False)
 class _Worker:
-    """A worker process and the stream to it."""
+    """A worker process and the channel to it."""
 
     process: asyncio.subprocess.Process
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
+    channel: Channel
 
     @classmethod
     async def spawn(cls) -> "_Worker":
@@ -183,13 +184,12 @@ class _Worker:
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
             )
-        reader, writer = await asyncio.open_connection(sock=ours)
-        return cls(process, reader, writer)
+        return cls(process, await Channel.open(ours))
 
     @property
     def alive(self) -> bool:
         """False after the process was killed or has exited, even before the event loop reaps it."""
-        if self.writer.is_closing() or self.process.returncode is not None:
+        if self.channel.closed or self.process.returncode is not None:
             return False
         try:
             options = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -198,13 +198,9 @@ class _Worker:
             return False
 
     def send(self, message: bytes) -> None:
-        self.writer.write(message)
-
-    async def receive(self) -> Any:
-        (length,) = LENGTH.unpack(await self.reader.readexactly(LENGTH.size))
-        return pickle.loads(await self.reader.readexactly(length))
+        self.channel.send(message)
 
     def kill(self) -> None:
-        self.writer.close()
+        self.channel.close()
         with contextlib.suppress(ProcessLookupError):  # it has already exited
             self.process.kill()
