@@ -9,6 +9,7 @@ has the same work.
 from __future__ import annotations
 
 import asyncio
+import functools
 import io
 import math
 import time
@@ -76,6 +77,7 @@ class Durations:
         return self.group * longest / _mean_longest(self.spread, self.completions)
 
 
+@functools.cache
 def _mean_longest(spread: float, count: int) -> float:
     """Mean of the longest of `count` log-normal lengths with median 1."""
     draws = np.random.default_rng(0).standard_normal((4096, count)).max(axis=1)

@@ -195,7 +195,7 @@ class Rollout:
     @property
     def oldest_version(self) -> int:
         """The oldest weight version that drew any of its tokens."""
-        return min(int(c.versions.min()) for c in self.completions)
+        return int(np.concatenate([c.versions for c in self.completions]).min())
 
     def opened(self, prompt: Prompt) -> Prompt:
         """The prompt that its completions continue, given that of its request."""
@@ -211,11 +211,11 @@ class ScoredGroup:
     prompt: Prompt
     rollout: Rollout
     scores: tuple[Score, ...]
-    version: int = field(init=False)
-    """The oldest weight version that drew any of its tokens."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "version", self.rollout.oldest_version)
+    @property
+    def version(self) -> int:
+        """The oldest weight version that drew any of its tokens."""
+        return self.rollout.oldest_version
 
     @property
     def accuracy(self) -> float:

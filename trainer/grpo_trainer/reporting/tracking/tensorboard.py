@@ -16,6 +16,9 @@ from .scalars import (
     step_scalars,
 )
 
+QUEUED_EVENTS = 1000
+FLUSH_SECONDS = 10
+
 
 class TensorBoard(Sink):
     """Scalars, sampled completions and hyperparameters; one event file per start of training."""
@@ -31,7 +34,13 @@ class TensorBoard(Sink):
         from torch.utils.tensorboard.summary import hparams
 
         self.close()
-        self._writer = SummaryWriter(str(self._layout.tensorboard), purge_step=step + 1)
+        # Its thread writes, so that the driver's loop does not wait for the volume.
+        self._writer = SummaryWriter(
+            str(self._layout.tensorboard),
+            purge_step=step + 1,
+            max_queue=QUEUED_EVENTS,
+            flush_secs=FLUSH_SECONDS,
+        )
         # SummaryWriter.add_hparams would write them to a directory of their own.
         for summary in hparams(self._parameters, {"rollout/reward_mean": 0.0}):
             self._writer.file_writer.add_summary(summary)
@@ -39,7 +48,6 @@ class TensorBoard(Sink):
     def step(self, report: StepReport, values: Mapping[Series, float]) -> None:
         for tag, value in step_scalars(values).items():
             self._writer.add_scalar(tag, value, report.step)
-        self._writer.flush()
 
     def evaluation(self, report: EvaluationReport) -> None:
         for tag, value in evaluation_scalars(report).items():
