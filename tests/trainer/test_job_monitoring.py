@@ -23,7 +23,7 @@ from support.runs import Run, manifest
 
 JOB = {"namespace": "team", "grpojob": "sums"}
 SECONDS = 20
-SERIES_OF_A_JOB = 60
+SERIES_OF_A_JOB = 80
 """One per metric and value of its label: none per step, none per worker."""
 
 REWARD = '''
@@ -47,17 +47,20 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     """A running job after an evaluation, a checkpoint, scoring errors and a lost producer."""
     tmp = tmp_path_factory.mktemp("watched")
     (tmp / "rewards.py").write_text(REWARD)
+    custom = {"module": str(tmp / "rewards.py"), "function": "reward"}
+    part = {"name": "sum", "type": "custom", "custom": custom}
     file = manifest(
         tmp / "job.yaml",
         maxSteps=100_000,
         numEpisodes=1000,
         algorithm={"klCoefficient": 0.01},
-        evaluation={"datasets": {"held-out": "builtin://addition-held-out"}, "interval": 50},
-        reward={
-            "type": "custom",
-            "custom": {"module": str(tmp / "rewards.py"), "function": "reward"},
+        evaluation={
+            "datasets": {"held-out": "builtin://addition-held-out"},
+            "interval": 50,
+            "samples": 2,
         },
-        producers={"replicas": 2},
+        reward={"type": "think_answer_tags", "parts": [part]},
+        producers={"replicas": 2, "weightTransport": "delta"},
         buffer={"maxStaleness": 2},
         checkpoint={"interval": 20},
     )
