@@ -136,6 +136,13 @@ async def test_a_stop_string_ends_the_completion_and_stays_in_its_text(chained, 
     assert completion.finish_reason is FinishReason.STOP
 
 
+async def test_a_stop_token_ends_the_completion_and_belongs_to_it(chained):
+    [token] = token_ids("c")
+    [completion] = await chained(text_chain("=abcdef"), request(stop_token_ids=(token,)))
+    assert completion.token_ids.tolist() == token_ids("abc")
+    assert completion.finish_reason is FinishReason.STOP
+
+
 async def test_a_stop_string_on_the_last_allowed_token_is_no_truncation(chained):
     asked = request(stop_strings=("bc",), max_new_tokens=3)
     [completion] = await chained(text_chain("=abcdef"), asked)

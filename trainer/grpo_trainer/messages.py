@@ -86,6 +86,8 @@ class SamplingParams:
     top_p: float
     max_new_tokens: int
     stop_strings: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    """Beside the model's own end-of-sequence tokens."""
 
 
 class FinishReason(StrEnum):

@@ -83,6 +83,14 @@ async def test_a_stop_string_ends_the_completion_and_stays_in_its_text(start, st
     assert completion.finish_reason is FinishReason.STOP
 
 
+async def test_a_stop_token_ends_the_completion_and_belongs_to_it(start):
+    engine = await start(chain_model(text_chain("=abcdef")))
+    [token] = token_ids("c")
+    [completion] = (await engine.generate(request(stop_token_ids=(token,)))).completions
+    assert completion.text == "abc"
+    assert completion.finish_reason is FinishReason.STOP
+
+
 async def test_a_stop_string_in_the_prompt_stops_nothing(start):
     engine = await start(chain_model(text_chain("=ab")))
     asked = request("bb=", stop_strings=("b=", "=a"))

@@ -19,6 +19,7 @@ from ..driver.disk import check_space
 from ..driver.finished import finished_message
 from ..driver.model_support import check_token_ids
 from ..driver.prepare import CheckedModel, check_model, load_data, load_tokenizer
+from ..driver.stops import find_stops
 from ..environments.chat import check_conversation
 from ..environments.running import RunningEnvironment, running_environment
 from ..errors import InvalidInputError, RunFailedError
@@ -176,6 +177,7 @@ def _model(spec: GRPOJobSpec, roles: tuple[str, ...] | None) -> Found:
         trust = spec.model.trust_remote_code
         tokenizer = load_tokenizer(spec.model.tokenizer_path or path, trust_remote_code=trust)
         check_markers(tokenizer, markers(spec.reward))
+        find_stops((), spec.sampling.stop_token_ids, tokenizer, sizes.vocabulary)
         if roles is not None:
             check_conversation(path, tokenizer, roles, trust_remote_code=trust)
     weights = "weights not on this machine"

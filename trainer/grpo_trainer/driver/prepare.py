@@ -42,6 +42,7 @@ from grpo_trainer.spec.training import DatasetSpec
 from .evaluated_sets import EvaluatedSet
 from .model_support import check_architecture, check_token_ids, padding_id
 from .model_weights import count_parameters, stored_directory
+from .stops import find_stops
 
 _log = logging.getLogger(__name__)
 
@@ -157,12 +158,14 @@ def prepare(
     train = EncodedPrompts(
         tuple(prompt for of in sets for prompt in of.prompts), sum(of.dropped for of in sets)
     )
-    sampling, stops = spec.sampling, stop_strings(spec)
+    sampling = spec.sampling
+    stops = find_stops(stop_strings(spec), sampling.stop_token_ids, tokenizer, model.vocabulary)
+    limit, ends = sampling.max_new_tokens, (stops.strings, stops.token_ids)
     evaluation = {
         one.name: EvaluatedSet(
             encode(one.name, evaluation_rows[one.name]),
             one.samples,
-            SamplingParams(one.temperature, None, one.top_p, sampling.max_new_tokens, stops),
+            SamplingParams(one.temperature, None, one.top_p, limit, *ends),
         )
         for one in evaluation_sets(spec)
     }
@@ -177,9 +180,7 @@ def prepare(
         train=train,
         mixture=_mixture(spec, sets),
         evaluation=evaluation,
-        sampling=SamplingParams(
-            sampling.temperature, sampling.top_k, sampling.top_p, sampling.max_new_tokens, stops
-        ),
+        sampling=SamplingParams(sampling.temperature, sampling.top_k, sampling.top_p, limit, *ends),
         total_steps=planned_steps(spec, len(train.prompts)),
         parameters=model.parameters,
         environment=environment,

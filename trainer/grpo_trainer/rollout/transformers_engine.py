@@ -46,7 +46,7 @@ class TransformersEngine:
             options.tokenizer_path, trust_remote_code=options.trust_remote_code
         )
         self._eos_ids = end_of_sequence_ids(options, self._model, self._tokenizer)
-        self._stop_conditions: dict[tuple[str, ...], StopCondition] = {}
+        self._stop_conditions: dict[tuple[tuple[str, ...], tuple[int, ...]], StopCondition] = {}
         self._version: int | None = None
         self._receiver: WeightReceiver | None = None
         # One thread runs everything of torch; micro-batches and weights take turns on it, in the
@@ -162,11 +162,12 @@ class TransformersEngine:
         write_tensors(self._model, receiver.tensors(keep=False))
 
     def _rollouts(self, requests: Sequence[GenerationRequest], version: int) -> list[Rollout]:
-        strings = requests[0].sampling.stop_strings
-        if strings not in self._stop_conditions:
-            condition = StopCondition(self._eos_ids, strings, self._tokenizer)
-            self._stop_conditions[strings] = condition
-        decoded = decode(self._model, requests, self._stop_conditions[strings])
+        sampling = requests[0].sampling
+        ends = sampling.stop_strings, sampling.stop_token_ids
+        if ends not in self._stop_conditions:
+            ids = self._eos_ids.union(sampling.stop_token_ids)
+            self._stop_conditions[ends] = StopCondition(ids, ends[0], self._tokenizer)
+        decoded = decode(self._model, requests, self._stop_conditions[ends])
         completions = iter(_completions(decoded, version, self._tokenizer))
         return [
             Rollout(r.request_id, tuple(next(completions) for _ in range(r.num_samples)))

@@ -25,7 +25,7 @@ def sampling_params(request: GenerationRequest, eos_ids: frozenset[int]) -> Samp
         top_p=sampling.top_p,
         max_tokens=sampling.max_new_tokens,
         stop=list(sampling.stop_strings),
-        stop_token_ids=sorted(eos_ids),
+        stop_token_ids=sorted(eos_ids.union(sampling.stop_token_ids)),
         include_stop_str_in_output=True,
         # Text is only needed on the way to look for stop strings in it.
         detokenize=bool(sampling.stop_strings),

@@ -72,6 +72,9 @@ class SamplingSpec(Record):
     truncated."""
     stop_strings: tuple[NonEmptyStr, ...] | None = None
     """Texts that end a completion. When absent `</answer>` for think_answer_tags, else none."""
+    stop_token_ids: tuple[NonNegativeInt, ...] = ()
+    """Tokens that end a completion, beside those of the model, its tokenizer and its chat
+    template."""
 
 
 class BatchSpec(Record):
