@@ -130,7 +130,7 @@ def build_parser() -> argparse.ArgumentParser:
 def _inspection(add: _Add) -> None:
     it = add("list", commands.list_jobs, "list jobs", job=False)
     it.add_argument("-A", "--all-namespaces", action="store_true", help="list all namespaces")
-    it.add_argument("-o", "--output", choices=("wide", "json"))
+    it.add_argument("-o", "--output", choices=("wide", "json", "yaml"))
 
     add("status", commands.show_status, "show one job: phase, reason, pods, Events, next steps")
 

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import yaml
+
 from grpo_operator.clients.errors import ForbiddenError
 from grpo_operator.model.observed import Job
 from grpo_operator.model.resources import JOBS
@@ -30,8 +32,12 @@ def _print(lines: Sequence[str]) -> None:
 
 async def list_jobs(session: Session, given: Namespace) -> None:
     found = await session.kube.list(JOBS, None if given.all_namespaces else session.namespace)
+    whole = {"apiVersion": "v1", "kind": "List", "items": found["items"]}
     if given.output == "json":
-        print(json.dumps({"apiVersion": "v1", "kind": "List", "items": found["items"]}, indent=2))
+        print(json.dumps(whole, indent=2))
+        return
+    if given.output == "yaml":
+        print(yaml.safe_dump(whole, sort_keys=False), end="")
         return
     jobs = [read_job(item) for item in found["items"]]
     columns = listing.WIDE if given.output == "wide" else listing.NARROW

@@ -7,10 +7,12 @@ logs fail as on a node that is lost.
 import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from kubernetes.aio import client
 
 from kube.api_proxy import ApiProxy
@@ -41,9 +43,12 @@ async def test_running_jobs_are_listed(grpo: Plugin, operator: Operator, jobs: J
     assert jobs.namespace in {row["NAMESPACE"] for row in everywhere}
 
 
-async def test_the_list_as_json_holds_the_jobs_as_the_api_server_does(grpo: Plugin, jobs: Jobs):
+@pytest.mark.parametrize(("form", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
+async def test_the_list_as_data_holds_the_jobs_as_the_api_server_does(
+    grpo: Plugin, jobs: Jobs, form: str, load: Callable[[str], Any]
+):
     created = await jobs.create(manifest())
-    listed = json.loads((await grpo("list", "-o", "json")).out)
+    listed = load((await grpo("list", "-o", form)).out)
     assert [item["metadata"]["uid"] for item in listed["items"]] == [created["metadata"]["uid"]]
 
 

@@ -51,7 +51,7 @@ def test_a_message_of_the_api_server_is_put_on_one_line():
 @pytest.mark.parametrize(
     "line",
     [
-        "list --output yaml",
+        "list --output table",
         "scale math 0",
         "scale math many",
         "wait math --for Done",
