@@ -51,6 +51,8 @@ def test_one_more_checkpoint_than_is_kept_exists_at_once(interval, keep, steps, 
         (Dtype.BFLOAT16, {"processesPerReplica": 4}, 50),
         (Dtype.BFLOAT16, {"processesPerReplica": 4, "zeroStage": 1}, 14),
         (Dtype.BFLOAT16, {"processesPerReplica": 4, "tensorParallelSize": 4}, 14),
+        (Dtype.BFLOAT16, {"processesPerReplica": 4, "backend": "fsdp"}, 14),
+        (Dtype.FLOAT32, {"processesPerReplica": 4, "backend": "fsdp"}, 16),
     ],
 )
 def test_a_checkpoint_has_weights_moments_and_masters(dtype, consumers, expected) -> None:

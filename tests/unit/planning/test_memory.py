@@ -57,6 +57,15 @@ def test_zero_divides_the_optimizer_state_and_stage_2_the_gradients(qwen_7b, sta
     assert (memory.weights, memory.gradients) == (2 * N, gradients)
 
 
+def test_fsdp_divides_all_but_the_gradients_and_gathers_two_layers(qwen_7b):
+    memory = consumer_memory(qwen_7b, replace(TWO_RANKS, sharded=True))
+    assert (memory.weights, memory.moments, memory.reference) == (2 * N, 4 * N, N)
+    assert (memory.masters, memory.update) == (0, 0)
+    assert memory.gradients == 4 * N
+    layer = 2 * 3584 * (3584 + 512) + 3 * 3584 * 18944 + 3584 + 2 * 512 + 2 * 3584
+    assert memory.buckets == 2 * (2 * 152_064 * 3584 + 3584 + 2 * layer)
+
+
 def test_tensor_parallelism_divides_matrices_but_not_norms(qwen_7b):
     matrices = 2 * 3584 * (3584 + 512) + 3 * 3584 * 18944 + 3584 + 2 * 512
     rank = 28 * (matrices // 2 + 2 * 3584) + 152_064 * 3584 // 2 * 2 + 3584

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from grpo_trainer.errors import RunFailedError
 from grpo_trainer.planning.volume import stored_bytes
-from grpo_trainer.spec import Dtype, GRPOJobSpec
+from grpo_trainer.spec import ConsumerBackend, Dtype, GRPOJobSpec
 
 
 class RunSize(Protocol):
@@ -22,11 +22,12 @@ class RunSize(Protocol):
 def checkpoint_bytes(spec: GRPOJobSpec, parameters: int) -> int:
     """Bytes of one checkpoint of a model of any architecture.
 
-    Without ZeRO every data-parallel rank writes an optimizer state of its own.
+    Without ZeRO and FSDP every data-parallel rank writes an optimizer state of its own.
     """
-    copies = spec.data_parallel_size if spec.consumers.zero_stage == 0 else 1
+    sharded = spec.consumers.backend is ConsumerBackend.FSDP
+    copies = 1 if sharded or spec.consumers.zero_stage > 0 else spec.data_parallel_size
     weight_bytes = 4 if spec.model.dtype is Dtype.FLOAT32 else 2
-    return stored_bytes(parameters, copies * parameters, weight_bytes)
+    return stored_bytes(parameters, copies * parameters, weight_bytes, sharded=sharded)
 
 
 def most_checkpoints(spec: GRPOJobSpec, total_steps: int) -> int:

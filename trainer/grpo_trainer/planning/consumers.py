@@ -27,6 +27,8 @@ class TrainingLayout:
     """Whether a reference policy is kept."""
     microbatch_tokens: int
     """Tokens of the largest micro-batch, padding included."""
+    sharded: bool = False
+    """Whether FSDP shards weights and their fp32 optimizer state over the data-parallel ranks."""
 
     @property
     def data_parallel(self) -> int:
@@ -35,21 +37,22 @@ class TrainingLayout:
     @property
     def shards(self) -> int:
         """Ranks that share the optimizer's state."""
-        return self.data_parallel if self.zero_stage > 0 else 1
+        return self.data_parallel if self.zero_stage > 0 or self.sharded else 1
 
     @property
     def is_ddp(self) -> bool:
         """Whether torch's DDP trains the model: in fp32 without any kind of sharding."""
         split = self.tensor_parallel > 1 or self.pipeline_parallel > 1
-        return self.weight_bytes == FP32 and self.zero_stage == 0 and not split
+        whole = self.zero_stage == 0 and not self.sharded
+        return self.weight_bytes == FP32 and whole and not split
 
     @property
     def has_masters(self) -> bool:
         """Whether there are fp32 master weights in addition to the working ones.
 
-        Plain DDP in fp32 has none; ZeRO always copies its shard.
+        Plain DDP in fp32 has none; ZeRO always copies its shard; the shards of FSDP are fp32.
         """
-        return self.weight_bytes != FP32 or self.zero_stage > 0
+        return (self.weight_bytes != FP32 or self.zero_stage > 0) and not self.sharded
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,8 @@ class ConsumerMemory:
     """Adam's two, in fp32."""
     reference: int
     buckets: int
-    """Communication buffers of DDP: a second copy of the gradients."""
+    """Communication buffers of DDP, a second copy of the gradients; of FSDP, the whole layers that
+    are gathered at one time."""
     activations: int
     """During forward and backward pass."""
     logits: int
@@ -95,18 +99,28 @@ def consumer_memory(
     working = layout.weight_bytes
     masters = shard * FP32 if layout.has_masters else 0
     gradients = shard if layout.zero_stage == 2 else held
+    weights = shard * FP32 if layout.sharded else held * working
+    frozen = shard if layout.sharded else held
+    # FSDP adds up whole fp32 gradients over the micro-batches, and reduces them with the last one.
     return ConsumerMemory(
-        weights=held * working,
-        gradients=gradients * working,
+        weights=weights,
+        gradients=gradients * (FP32 if layout.sharded else working),
         masters=masters,
         moments=2 * shard * FP32,
-        reference=held * working if layout.reference else 0,
-        buckets=held * working if layout.is_ddp else 0,
+        reference=frozen * working if layout.reference else 0,
+        buckets=_gathered(model, layout) if layout.sharded else held * working * layout.is_ddp,
         activations=_activations(model, layout),
         logits=_logits(model, layout),
-        update=shard * FP32 if working != FP32 else 0,
+        update=shard * FP32 if working != FP32 and not layout.sharded else 0,
         overhead=CUDA_BYTES if on_gpu else 0,
     )
+
+
+def _gathered(model: Architecture, layout: TrainingLayout) -> int:
+    """Whole weights of FSDP at one time: embedding and head, and two layers, one of them ahead."""
+    layer = -(-model.layer_matrices // layout.tensor_parallel) + model.layer_vectors
+    ends = -(-(model.embedding + model.head) // layout.tensor_parallel) + model.hidden
+    return (ends + 2 * layer) * layout.weight_bytes
 
 
 def layer_activations(model: Architecture, weight_bytes: int, tensor_parallel: int = 1) -> int:

@@ -2,7 +2,14 @@
 
 from dataclasses import dataclass
 
-from ..spec import Backend, Dtype, GRPOJobSpec, WeightTransport, resolve_algorithm
+from ..spec import (
+    Backend,
+    ConsumerBackend,
+    Dtype,
+    GRPOJobSpec,
+    WeightTransport,
+    resolve_algorithm,
+)
 from ..spec.cluster import CPU
 from .architecture import Architecture
 from .consumers import FP32, ConsumerMemory, TrainingLayout, consumer_memory
@@ -57,6 +64,7 @@ def training_layout(spec: GRPOJobSpec) -> TrainingLayout:
         reference=resolve_algorithm(spec).kl_coefficient > 0,
         microbatch_tokens=spec.batch.train_microbatch_tokens
         or spec.batch.train_microbatch_size * spec.longest_sample,
+        sharded=consumers.backend is ConsumerBackend.FSDP,
     )
 
 
@@ -83,7 +91,8 @@ def forecast(spec: GRPOJobSpec, model: Architecture) -> Forecast:
         producer=producer_memory(
             model, generation_layout(spec), on_gpu=spec.producers.accelerator != CPU
         ),
-        loading=loading_bytes(model, spec.consumers.processes_per_replica),
+        # With FSDP each process reads its shards.
+        loading=loading_bytes(model, 1 if layout.sharded else spec.consumers.processes_per_replica),
         weight_buffer=(2 if deltas else 1) * buffer,
         mirror=buffer if deltas else 0,
         object_store=object_store_bytes(model, layout.weight_bytes),

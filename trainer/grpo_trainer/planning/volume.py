@@ -14,15 +14,17 @@ def checkpoint_bytes(model: Architecture, layout: TrainingLayout) -> int:
     """
     held = model.stage_parameters(layout.tensor_parallel, layout.pipeline_parallel)
     shard = -(-held // layout.shards)
-    return stored_bytes(model.parameters, layout.processes * shard, layout.weight_bytes)
+    optimized = layout.processes * shard
+    return stored_bytes(model.parameters, optimized, layout.weight_bytes, sharded=layout.sharded)
 
 
-def stored_bytes(parameters: int, optimized: int, weight_bytes: int) -> int:
+def stored_bytes(parameters: int, optimized: int, weight_bytes: int, *, sharded: bool) -> int:
     """A checkpoint's weights, and AdamW's two moments and masters, which fp32 weights lack.
 
-    `optimized` counts a parameter once for each rank that writes optimizer state of it.
+    `optimized` counts a parameter once for each rank that writes optimizer state of it. The state
+    of FSDP, `sharded`, always has its fp32 weights.
     """
-    masters = FP32 if weight_bytes != FP32 else 0
+    masters = FP32 if weight_bytes != FP32 or sharded else 0
     return parameters * weight_bytes + optimized * (2 * FP32 + masters)
 
 
