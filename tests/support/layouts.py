@@ -3,10 +3,8 @@
 import math
 import os
 import pickle
-import socket
 import subprocess
 import sys
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,11 +67,6 @@ def steps(
 
 def run(jobs: list[LayoutJob], world: int, python: Path = Path(sys.executable)) -> None:
     """Run the jobs in `world` fresh processes."""
-    with ExitStack() as stack:
-        free = [stack.enter_context(socket.socket()) for _ in jobs]
-        for each in free:
-            each.bind(("127.0.0.1", 0))
-        ports = [str(each.getsockname()[1]) for each in free]
     path = jobs[0].directory / "jobs.pickle"
     path.write_bytes(pickle.dumps(jobs))
     tests = str(Path(__file__).parents[1])
@@ -81,7 +74,7 @@ def run(jobs: list[LayoutJob], world: int, python: Path = Path(sys.executable)) 
     command = [str(python), "-W", "ignore", str(WORKER), str(path)]
     processes = [
         subprocess.Popen(
-            [*command, str(rank), *ports],
+            [*command, str(rank)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -5,6 +5,8 @@ import dataclasses
 import faulthandler
 import json
 import pickle
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -21,6 +23,21 @@ from grpo_trainer.consumer.training import train_step
 
 JOB_SECONDS = 120.0
 """A job takes a second or two; one that hangs says where."""
+
+
+def port_of(directory: Path, rank: int) -> int:
+    """The port of the first rank's choice, which it makes when it is about to listen: one that is
+    chosen much earlier may be another process's by then."""
+    file = directory / "port"
+    if rank == 0:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        (directory / "port.part").write_text(str(port))
+        (directory / "port.part").rename(file)
+    while not file.exists():
+        time.sleep(0.01)
+    return int(file.read_text())
 
 
 def run(job, rank: int, meeting: Rendezvous) -> None:
@@ -113,12 +130,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("jobs", type=Path)
     parser.add_argument("rank", type=int)
-    parser.add_argument("ports", type=int, nargs="+", help="one for each job")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    for job, port in zip(pickle.loads(arguments.jobs.read_bytes()), arguments.ports, strict=True):
+    for job in pickle.loads(arguments.jobs.read_bytes()):
         faulthandler.dump_traceback_later(JOB_SECONDS, exit=True)
-        run(job, arguments.rank, Rendezvous("127.0.0.1", port))
+        run(job, arguments.rank, Rendezvous("127.0.0.1", port_of(job.directory, arguments.rank)))
     faulthandler.cancel_dump_traceback_later()
 
 
