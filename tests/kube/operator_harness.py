@@ -269,6 +269,11 @@ def phase_of(job: Object) -> str:
     return job.get("status", {}).get("phase", "")
 
 
+def observed(job: Object) -> bool:
+    """Whether an operator has written the status; the definition gives new jobs a phase, too."""
+    return job.get("status", {}).get("observedGeneration", 0) > 0
+
+
 def condition_of(job: Object, kind: str) -> Object:
     found = job.get("status", {}).get("conditions", [])
     return next(

@@ -19,7 +19,7 @@ from kube.operator_harness import (
     Jobs,
     install_definition,
     manifest,
-    phase_of,
+    observed,
     running_operator,
 )
 
@@ -66,7 +66,7 @@ async def test_watches_that_stop_fail_the_liveness_and_are_restarted(
     kubeconfig = proxy.kubeconfig(cluster.kubeconfig, tmp_path / "proxied")
     async with running_operator(kubeconfig, jobs.namespace, ray, tmp_path / "log") as operator:
         await jobs.create(manifest("before"))
-        await jobs.until(phase_of, "before")
+        await jobs.until(observed, "before")
         proxy.silence()
         await jobs.create(manifest("after"))
         await operator.until_health(503, timeout=SILENCE_SECONDS)
