@@ -24,9 +24,14 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 REAL_CLUSTERS = (
+    "fsdp",
     "kube",
+    "trainer/test_consumer_layouts.py",
+    "trainer/test_consumer_numerics.py",
     "trainer/test_elastic.py",
     "trainer/test_job_monitoring.py",
+    "trainer/test_memory_forecast.py",
+    "trainer/test_optimizer_settings.py",
     "trainer/test_run_failures.py",
     "trainer/test_runs.py",
     "trainer/test_weight_delivery.py",
