@@ -1,5 +1,6 @@
 """Training processes of the layout tests: what they are asked to do, and how they are started."""
 
+import json
 import math
 import os
 import pickle
@@ -16,6 +17,8 @@ from transformers import AutoModelForCausalLM
 from grpo_trainer.algorithm.batching import build_step
 from grpo_trainer.consumer.parallel_dims import ParallelDims
 from grpo_trainer.consumer.records import PolicyOptions
+from grpo_trainer.planning import read_architecture
+from grpo_trainer.planning.consumers import TrainingLayout, consumer_memory
 from grpo_trainer.spec import Dtype, GRPOJob, resolve_algorithm
 from support.jobs import LayoutJob
 from support.models import random_group
@@ -96,6 +99,29 @@ def job(tmp: Path, name: str, options: PolicyOptions, **more) -> LayoutJob:
     directory.mkdir()
     chosen = more.pop("steps") if "steps" in more else steps(options)
     return LayoutJob(options, chosen, directory, **more)
+
+
+def memory(directory: Path) -> dict[str, int]:
+    """Bytes of the rank that holds the most, by what they hold."""
+    ranks = [json.loads(path.read_text()) for path in directory.glob("memory-*.json")]
+    return {part: max(rank[part] for rank in ranks) for part in ranks[0]}
+
+
+def memory_forecast(model: Path, dims: ParallelDims, dtype: Dtype) -> dict[str, int]:
+    """The same by the forecast."""
+    layout = TrainingLayout(
+        processes=dims.world,
+        tensor_parallel=dims.tensor_parallel,
+        pipeline_parallel=dims.pipeline_parallel,
+        zero_stage=dims.zero_stage,
+        weight_bytes=4 if dtype is Dtype.FLOAT32 else 2,
+        gradient_checkpointing=False,
+        reference=False,
+        microbatch_tokens=1,
+        sharded=dims.sharded_parameters,
+    )
+    found = consumer_memory(read_architecture(model, str(model)), layout)
+    return {part: getattr(found, part) for part in ("weights", "masters", "moments")}
 
 
 def weights(directory: Path) -> dict[str, torch.Tensor]:

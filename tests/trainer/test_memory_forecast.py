@@ -1,15 +1,12 @@
 """The forecast of a consumer's memory, against the tensors that ColossalAI's processes hold."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from grpo_trainer.consumer.parallel_dims import ParallelDims
-from grpo_trainer.planning import read_architecture
-from grpo_trainer.planning.consumers import TrainingLayout, consumer_memory
 from grpo_trainer.spec import Dtype
-from support.layouts import job, options, run, steps
+from support.layouts import job, memory, memory_forecast, options, run, steps
 from support.models import save_random_model
 
 LAYOUTS = {
@@ -36,29 +33,9 @@ def measured(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         chosen = options(model, layout, dtype=dtype)
         jobs[name] = job(directory, name, chosen, steps=steps(chosen, last=1))
     run(list(jobs.values()), world=2)
-    return {name: largest(of_layout.directory) for name, of_layout in jobs.items()}
-
-
-def largest(directory: Path) -> dict[str, int]:
-    ranks = [json.loads(path.read_text()) for path in directory.glob("memory-*.json")]
-    return {part: max(rank[part] for rank in ranks) for part in ranks[0]}
+    return {name: memory(of_layout.directory) for name, of_layout in jobs.items()}
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_weights_masters_and_moments_are_forecast_within_2_percent(model, measured, name):
-    dims, dtype = LAYOUTS[name]
-    forecast = consumer_memory(
-        read_architecture(model, str(model)),
-        TrainingLayout(
-            processes=dims.world,
-            tensor_parallel=dims.tensor_parallel,
-            pipeline_parallel=dims.pipeline_parallel,
-            zero_stage=dims.zero_stage,
-            weight_bytes=4 if dtype is Dtype.FLOAT32 else 2,
-            gradient_checkpointing=False,
-            reference=False,
-            microbatch_tokens=1,
-        ),
-    )
-    found = {part: getattr(forecast, part) for part in ("weights", "masters", "moments")}
-    assert found == pytest.approx(measured[name], rel=0.02)
+    assert memory_forecast(model, *LAYOUTS[name]) == pytest.approx(measured[name], rel=0.02)

@@ -13,18 +13,12 @@ from ..settings import Settings
 from .merge import Object, strategic_merge
 from .metadata import pod_metadata
 from .objects import metadata
+from .pod_parts import CONTAINER_SECURITY, amounts, joined, pod_security
 
 ENVIRONMENT_LABEL = f"{API_GROUP}/environment-of"
 """With the job's UID. They have no label of the job's own pods, which would count them as such."""
 ENVIRONMENT_PORT = 8000
 _CONTAINER = "environment"
-_USER = 1000
-_SECURITY_CONTEXT: Object = {
-    "runAsNonRoot": True,
-    "runAsUser": _USER,
-    "runAsGroup": _USER,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 _GRACE_SECONDS = 30
 _DNS_PORT = 53
 
@@ -118,20 +112,16 @@ def _metadata(job: Job) -> Object:
 
 def _pod_spec(spec: GRPOJobSpec, pods: EnvironmentPodsSpec, settings: Settings) -> Object:
     defaults = settings.defaults
-    tolerations = dict.fromkeys((*defaults.tolerations, *pods.tolerations))
-    secrets = dict.fromkeys((*defaults.image_pull_secrets, *spec.image_pull_secrets))
     optional = {
         "nodeSelector": pods.node_selector,
-        "tolerations": [item.plain() for item in tolerations],
-        "imagePullSecrets": [item.plain() for item in secrets],
+        "tolerations": joined(defaults.tolerations, pods.tolerations),
+        "imagePullSecrets": joined(defaults.image_pull_secrets, spec.image_pull_secrets),
         "runtimeClassName": defaults.runtime_class_name,
         "priorityClassName": spec.priority_class_name,
     }
     return {
         "containers": [_container(spec, pods, settings)],
-        "securityContext": _SECURITY_CONTEXT
-        if defaults.pod_security_context is None
-        else defaults.pod_security_context,
+        "securityContext": pod_security(defaults, with_volume=False),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
@@ -143,14 +133,6 @@ def _container(spec: GRPOJobSpec, pods: EnvironmentPodsSpec, settings: Settings)
     assert spec.environment is not None and spec.environment.module is not None
     arguments = ["environment", spec.environment.module]
     port = str(ENVIRONMENT_PORT)
-    resources = {
-        kind: {name: str(amount) for name, amount in given.items()}
-        for kind, given in (
-            ("requests", pods.resources.requests),
-            ("limits", pods.resources.limits),
-        )
-        if given
-    }
     container: Object = {
         "name": _CONTAINER,
         "image": pods.image or settings.images.trainer,
@@ -158,10 +140,7 @@ def _container(spec: GRPOJobSpec, pods: EnvironmentPodsSpec, settings: Settings)
         "command": ["grpo", *arguments, "--host", "0.0.0.0", "--port", port],
         "ports": [{"name": "http", "containerPort": ENVIRONMENT_PORT}],
         "readinessProbe": {"httpGet": {"path": "/health", "port": ENVIRONMENT_PORT}},
-        "resources": resources,
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "resources": {kind: given for kind, given in amounts(pods).items() if given},
+        "securityContext": CONTAINER_SECURITY,
     }
     return {key: value for key, value in container.items() if value}

@@ -1,9 +1,6 @@
 """Pod templates of the head, the producers and the consumers."""
 
-from collections.abc import Sequence
-
 from grpo_trainer.spec import CPU, Backend, ConsumerBackend, GRPOJobSpec
-from grpo_trainer.spec.base import Record
 from grpo_trainer.spec.cluster import ConsumersSpec, PodPoolSpec, ProducersSpec
 
 from ..model.images import find_image, pool_of, with_pinned_image
@@ -14,21 +11,13 @@ from .environment import CONFIG_DIR, VOLUME_DIR, environment
 from .merge import Object, strategic_merge
 from .metadata import own_pod_labels, pod_metadata
 from .objects import config_map
+from .pod_parts import CONTAINER_SECURITY, amounts, joined, pod_security
 from .resources import with_equal_view
 
 _GRACE_SECONDS = 30
 """From a container's SIGTERM to its end."""
 _KEPT_ATTEMPTS = 3
 """Attempts on new pods whose logs the volume keeps."""
-_USER = 1000
-_SECURITY_CONTEXT: Object = {
-    "runAsNonRoot": True,
-    "runAsUser": _USER,
-    "runAsGroup": _USER,
-    "fsGroup": _USER,
-    "fsGroupChangePolicy": "OnRootMismatch",
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 
 _HEAD_PORTS = {
     "gcs-server": 6379,
@@ -89,8 +78,8 @@ def _pod_spec(
     defaults = settings.defaults
     optional = {
         "nodeSelector": pool.node_selector,
-        "tolerations": _plain(defaults.tolerations, pool.tolerations),
-        "imagePullSecrets": _plain(defaults.image_pull_secrets, spec.image_pull_secrets),
+        "tolerations": joined(defaults.tolerations, pool.tolerations),
+        "imagePullSecrets": joined(defaults.image_pull_secrets, spec.image_pull_secrets),
         "runtimeClassName": defaults.runtime_class_name,
         "schedulerName": defaults.scheduler_name,
         "priorityClassName": spec.priority_class_name or defaults.priority_class_name,
@@ -104,20 +93,13 @@ def _pod_spec(
             # Ray's object store is in shared memory, of which a container has 64 MiB by default.
             {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
         ],
-        "securityContext": _SECURITY_CONTEXT
-        if defaults.pod_security_context is None
-        else defaults.pod_security_context,
+        "securityContext": pod_security(defaults, with_volume=True),
         "automountServiceAccountToken": spec.service_account_name is not None,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _GRACE_SECONDS
         + (0 if role is Role.PRODUCER else spec.checkpoint.drain_seconds),
         **{key: value for key, value in optional.items() if value},
     }
-
-
-def _plain(defaults: Sequence[Record], given: Sequence[Record]) -> list[Object]:
-    """The chart's items and the spec's, each once."""
-    return [item.plain() for item in dict.fromkeys((*defaults, *given))]
 
 
 def _container(
@@ -138,10 +120,7 @@ def _container(
         ],
         # The collector writes the output of driver and actors to the container's log.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": CONTAINER_SECURITY,
     }
     if role is Role.HEAD:
         container["ports"] = [
@@ -188,14 +167,8 @@ def _default_image(job: Job, spec: GRPOJobSpec, role: Role, settings: Settings) 
 
 def _resources(pool: PodPoolSpec) -> Object:
     """Those of the spec, and the accelerators as both request and limit."""
-    resources: dict[str, dict[str, str]] = {
-        kind: {name: str(quantity) for name, quantity in given.items()}
-        for kind, given in (
-            ("requests", pool.resources.requests),
-            ("limits", pool.resources.limits),
-        )
-    }
+    resources = amounts(pool)
     if isinstance(pool, ProducersSpec | ConsumersSpec) and (count := accelerators(pool)):
-        for amounts in resources.values():
-            amounts[pool.accelerator] = str(count)
-    return {kind: amounts for kind, amounts in resources.items() if amounts}
+        for given in resources.values():
+            given[pool.accelerator] = str(count)
+    return {kind: given for kind, given in resources.items() if given}

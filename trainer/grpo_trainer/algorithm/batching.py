@@ -88,7 +88,7 @@ class StepBatch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Sample:
+class Sample:
     """A completion that counts in the loss."""
 
     number: int
@@ -150,7 +150,7 @@ def build_step(
     rounds = max(1, *map(len, splits))
     parts = [[*split, *[()] * (rounds - len(split))] for split in splits]
     shards = tuple(
-        tuple(_microbatch(part, pad_token_id, multiple_of) for part in of_rank) for of_rank in parts
+        tuple(pad_samples(part, pad_token_id, multiple_of) for part in of_rank) for of_rank in parts
     )
     tokens = sum(int(s.counted.sum()) for s in samples)
     statistics = _statistics(groups, advantages, trained_samples=len(trained))
@@ -186,14 +186,14 @@ def step_advantages(
 
 def _samples(
     group: ScoredGroup, advantages: GroupAdvantages, numbers: Iterator[int]
-) -> Iterator[_Sample]:
+) -> Iterator[Sample]:
     prompt_ids = group.prompt.token_ids
     assert len(prompt_ids) > 0, "the first response token needs one that predicts it"
     for i, completion in enumerate(group.rollout.completions):
         assert len(completion.token_ids) == len(completion.logprobs)
         number = next(numbers)
         if advantages.valid[i]:
-            yield _Sample(
+            yield Sample(
                 number=number,
                 prompt_ids=prompt_ids,
                 response_ids=completion.token_ids,
@@ -203,10 +203,10 @@ def _samples(
             )
 
 
-def _balance(samples: Sequence[_Sample], ranks: int) -> list[list[_Sample]]:
+def _balance(samples: Sequence[Sample], ranks: int) -> list[list[Sample]]:
     """Longest first, each to the rank with the fewest tokens so far; every share ends up sorted,
     so micro-batches hold samples of similar length, and the one that needs most memory is first."""
-    shares: list[list[_Sample]] = [[] for _ in range(ranks)]
+    shares: list[list[Sample]] = [[] for _ in range(ranks)]
     loads = [(0, rank) for rank in range(ranks)]
     for sample in sorted(samples, key=lambda s: s.length, reverse=True):
         tokens, rank = loads[0]
@@ -224,7 +224,7 @@ class _Limit:
     """Padding included; replaces the limit of samples."""
     multiple_of: int
 
-    def split(self, share: Sequence[_Sample]) -> Iterator[Sequence[_Sample]]:
+    def split(self, share: Sequence[Sample]) -> Iterator[Sequence[Sample]]:
         """Micro-batches of samples that are sorted by length, longest first."""
         start = 0
         while start < len(share):
@@ -239,7 +239,7 @@ def _padded(length: int, multiple_of: int) -> int:
     return -(-length // multiple_of) * multiple_of
 
 
-def _microbatch(samples: Sequence[_Sample], pad_token_id: int, multiple_of: int) -> MicroBatch:
+def pad_samples(samples: Sequence[Sample], pad_token_id: int, multiple_of: int) -> MicroBatch:
     """Pad samples to one width; without samples one padding row with an empty mask."""
     lengths = np.array([s.length for s in samples] or [_EMPTY_LENGTH], dtype=np.int64)
     shape = (len(lengths), _padded(int(lengths.max()), multiple_of))

@@ -6,21 +6,16 @@ import numpy as np
 
 from grpo_trainer.messages import Completion, Floats, Ints
 
-from .batching import MicroBatch
+from .batching import MicroBatch, Sample, pad_samples
 
 
 def probe_batch(prompts: Sequence[Ints], completions: Sequence[Completion]) -> MicroBatch:
     """Completions behind their prompts, as one micro-batch whose mask has all that counts."""
-    lengths = [len(p) + len(c.token_ids) for p, c in zip(prompts, completions, strict=True)]
-    shape = (len(lengths), max(lengths))
-    ids, mask = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.bool_)
-    logprobs = np.zeros(shape, dtype=np.float32)
-    for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-        response = slice(len(prompt), lengths[row])
-        ids[row, : len(prompt)], ids[row, response] = prompt, completion.token_ids
-        mask[row, response] = completion.counted
-        logprobs[row, response] = np.where(completion.counted, completion.logprobs, 0.0)
-    return MicroBatch(ids, np.array(lengths), mask, logprobs, np.zeros(len(ids), dtype=np.float32))
+    samples = [
+        Sample(number, prompt, c.token_ids, c.logprobs, c.counted, advantage=np.float32(0))
+        for number, (prompt, c) in enumerate(zip(prompts, completions, strict=True))
+    ]
+    return pad_samples(samples, pad_token_id=0, multiple_of=1)
 
 
 def mean_difference(batch: MicroBatch, logprobs: Floats) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
-from ..data.files import Record, parse_json, read_records
+from ..data.files import Record, parse_json, read_parquet
 from ..errors import InvalidInputError, RunFailedError
 from ..outages import is_outage
 from ..row_faults import InvalidValueError, RowFault, refuse, shown
@@ -83,8 +83,7 @@ def _rows(path: str, file: Path) -> Rows:
         ".tsv": lambda source, stream: _csv(source, stream, "\t"),
     }
     if kind == [".parquet"] and not packed:
-        for row in read_records(str(file)):
-            yield _named(row, str(file), path)
+        yield from read_parquet(file, path)
         return
     if not kind or kind[0] not in readers:
         raise refuse([RowFault(path, f"must be {_KINDS}", f"file extension {file.suffix!r}")])
@@ -95,13 +94,6 @@ def _rows(path: str, file: Path) -> Rows:
         raise refuse([RowFault(path, "must be a whole gzip file", str(error))]) from error
     except PermissionError as error:
         raise refuse([RowFault(path, "must be readable (permission denied)", "file")]) from error
-
-
-def _named(row: Record | RowFault, file: str, path: str) -> Record | RowFault:
-    """A row of a downloaded file, by the name that the user gave."""
-    if isinstance(row, RowFault):
-        return RowFault(row.source.replace(file, path), row.requirement, row.value, row.column)
-    return Record(row.source.replace(file, path), row.columns)
 
 
 def _json_lines(path: str, stream: IO[bytes]) -> Rows:

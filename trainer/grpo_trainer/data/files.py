@@ -36,10 +36,10 @@ def read_records(path: str) -> Iterator[Record | RowFault]:
     """
     if path.startswith(HUB_SCHEME):
         for name, cached in hub_files(path):
-            yield from _read_parquet(cached, f"{path} {name}")
+            yield from read_parquet(cached, f"{path} {name}")
         return
     file = Path(path)
-    readers = {".jsonl": _read_jsonl, ".parquet": _read_parquet}
+    readers = {".jsonl": _read_jsonl, ".parquet": read_parquet}
     if not file.exists():
         raise InvalidDataError(f"{path}: no such file (working directory: {Path.cwd()})")
     if file.is_dir():
@@ -119,7 +119,7 @@ def _refuse_half_pairs(columns: dict[str, Any]) -> None:
             ) from None
 
 
-def _read_parquet(file: Path, name: str | None = None) -> Iterator[Record | RowFault]:
+def read_parquet(file: Path, name: str | None = None) -> Iterator[Record | RowFault]:
     """`name` is that in messages; the path when absent."""
     import pyarrow
     import pyarrow.parquet

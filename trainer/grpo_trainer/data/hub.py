@@ -137,7 +137,7 @@ def _file(path: str, name: str, record: Mapping[str, Any]) -> dict[str, Any]:
 def _record(path: str) -> Path:
     """The commit and the files of an address when all of them were last downloaded.
 
-    The cache alone does not tell a whole split from the part that an interrupted run left.
+    The cache alone does not show whether a split is whole or what an interrupted run left of it.
     """
     from huggingface_hub.constants import HF_HOME
 

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Protocol
 
 from grpo_trainer.errors import RunFailedError
+from grpo_trainer.planning.forecast import training_layout
 from grpo_trainer.planning.volume import stored_bytes
-from grpo_trainer.spec import ConsumerBackend, Dtype, GRPOJobSpec
+from grpo_trainer.spec import GRPOJobSpec
 
 
 class RunSize(Protocol):
@@ -24,10 +25,9 @@ def checkpoint_bytes(spec: GRPOJobSpec, parameters: int) -> int:
 
     Without ZeRO and FSDP every data-parallel rank writes an optimizer state of its own.
     """
-    sharded = spec.consumers.backend is ConsumerBackend.FSDP
-    copies = 1 if sharded or spec.consumers.zero_stage > 0 else spec.data_parallel_size
-    weight_bytes = 4 if spec.model.dtype is Dtype.FLOAT32 else 2
-    return stored_bytes(parameters, copies * parameters, weight_bytes, sharded=sharded)
+    layout = training_layout(spec)
+    optimized = parameters * layout.data_parallel // layout.shards
+    return stored_bytes(parameters, optimized, layout.weight_bytes, sharded=layout.sharded)
 
 
 def most_checkpoints(spec: GRPOJobSpec, total_steps: int) -> int:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -158,14 +158,17 @@ def prepare(
     train = EncodedPrompts(
         tuple(prompt for of in sets for prompt in of.prompts), sum(of.dropped for of in sets)
     )
-    sampling = spec.sampling
-    stops = find_stops(stop_strings(spec), sampling.stop_token_ids, tokenizer, model.vocabulary)
-    limit, ends = sampling.max_new_tokens, (stops.strings, stops.token_ids)
+    given = spec.sampling
+    stops = find_stops(stop_strings(spec), given.stop_token_ids, tokenizer, model.vocabulary)
+    sampling = SamplingParams(
+        *(given.temperature, given.top_k, given.top_p, given.max_new_tokens),
+        *(stops.strings, stops.token_ids),
+    )
     evaluation = {
         one.name: EvaluatedSet(
             encode(one.name, evaluation_rows[one.name]),
             one.samples,
-            SamplingParams(one.temperature, None, one.top_p, limit, *ends),
+            replace(sampling, temperature=one.temperature, top_k=None, top_p=one.top_p),
         )
         for one in evaluation_sets(spec)
     }
@@ -180,7 +183,7 @@ def prepare(
         train=train,
         mixture=_mixture(spec, sets),
         evaluation=evaluation,
-        sampling=SamplingParams(sampling.temperature, sampling.top_k, sampling.top_p, limit, *ends),
+        sampling=sampling,
         total_steps=planned_steps(spec, len(train.prompts)),
         parameters=model.parameters,
         environment=environment,
